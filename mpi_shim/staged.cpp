@@ -5,8 +5,10 @@
 #include <cstring>
 #include <mutex>
 
+#include "core/reserve.hpp"
 #include "guard.hpp"
 #include "horovod/observer.hpp"
+#include "memory/repeated_memory.hpp"
 #include "mpi/runtime.hpp"
 #include "next.hpp"
 
@@ -41,8 +43,14 @@ Memory take_staging(MemoryResource& resource, std::size_t bytes) {
   try {
     return Memory(bytes, resource);
   } catch (const Error&) {
-    return Memory(bytes);  // slower to copy, no less right
   }
+  try {
+    return Memory(bytes);  // slower to copy, no less right
+  } catch (const Error&) {
+    const std::lock_guard lock(mutex);
+    idle().clear();
+  }
+  return Memory(bytes);
 }
 
 void give_back(Memory memory) {
@@ -104,21 +112,25 @@ template Extent extent_of(int, const MPI_Count*, const int*, MPI_Datatype);
 #endif
 
 Staged::~Staged() {
-  for (auto& c : copies_) give_back(std::move(c.memory));
+  for (auto& c : copies_)
+    if (c.memory.resource() != &repeated_memory()) give_back(std::move(c.memory));
 }
 
 char* Staged::copy(const void* buffer, Extent extent, bool read, bool received) {
   const PointerAttributes home =
       extent.bytes ? pointer_attributes(static_cast<const char*>(buffer) + extent.low) : PointerAttributes{};
   if (home.kind != PointerAttributes::device) return nullptr;  // managed memory may be touched where it is
-  const DeviceAccess at(home);
-  Copy& c = copies_.emplace_back(Copy{const_cast<char*>(static_cast<const char*>(buffer)) + extent.low, at,
-                                      extent.bytes, take_staging(at.staging(), extent.bytes), received});
+  char* const user = const_cast<char*>(static_cast<const char*>(buffer)) + extent.low;
+  insist([&] { copies_.emplace_back(Copy{user, std::nullopt, extent.bytes, Memory(), received}); });
+  Copy& c = copies_.back();
   try {
-    at.synchronize(horovod::Observer::get().detected());
-    if (read) at.read(c.memory.data(), c.user, c.bytes);
-  } catch (const Error& e) {
-    if (!failure_) failure_ = e;
+    c.at = insist([&] { return DeviceAccess(home); });
+    c.memory = insist([&] { return take_staging(c.at->staging(), c.bytes); });
+    c.at->synchronize(horovod::Observer::get().detected());
+    if (read) c.at->read(c.memory.data(), c.user, c.bytes);
+  } catch (const std::exception&) {
+    if (!failure_) failure_ = std::current_exception();
+    if (!c.memory.data()) c.memory = Memory(c.bytes, repeated_memory());
     std::memset(c.memory.data(), 0xff, c.bytes);  // of any floating-point type not a number, so that others notice
   }
   return reinterpret_cast<char*>(c.memory.data()) - extent.low;
@@ -141,9 +153,9 @@ int Staged::finish(MPI_Comm comm, int rc) {
   return guard(comm, [&] {
     Runtime::get().report.staged();
     if (rc != MPI_SUCCESS) return rc;
-    if (failure_) throw Error(*failure_);
+    if (failure_) std::rethrow_exception(failure_);
     for (const Copy& c : copies_)
-      if (c.received) c.at.write(c.user, c.memory.data(), c.bytes);
+      if (c.received) c.at->write(c.user, c.memory.data(), c.bytes);
     return rc;
   });
 }

@@ -1,16 +1,17 @@
 // Calls that pass through to an MPI that cannot take device pointers: their buffers go through pinned host memory.
 //
-// A failing copy is an error of this rank after the call: the others must not wait for it. What they get of it then is
-// not a number, where that can be.
+// A failing copy, for want of memory too, is an error of this rank after the call: the others must not wait for it.
+// What they get of it then is not a number, where that can be. Only where a buffer's length of addresses cannot be had
+// either (ulimit -v) does the call end before MPI.
 #pragma once
 #include <mpi.h>
 
 #include <cstddef>
+#include <exception>
 #include <optional>
 #include <vector>
 
 #include "backend/device_access.hpp"
-#include "core/error.hpp"
 #include "guard.hpp"
 #include "memory/memory_resource.hpp"
 #include "memory/program_memory.hpp"
@@ -61,14 +62,14 @@ class Staged {
  private:
   struct Copy {
     char* user;
-    DeviceAccess at;
+    std::optional<DeviceAccess> at;  // none behind a failure
     std::size_t bytes;
     Memory memory;
     bool received;
   };
   char* copy(const void* buffer, Extent, bool read, bool received);
   std::vector<Copy> copies_;
-  std::optional<Error> failure_;
+  std::exception_ptr failure_;
 };
 
 struct Buffers {

@@ -1,11 +1,13 @@
 // Calls with buffers in device memory: of a GPU, or of the stand-in for CUDA (tests/support/simt), where plain code
 // that touches them faults.
-//   device sums [COUNT...] | scattered | named_shares | extents SIDE | rates | passes | late | errors [RANK] | many |
-//   products [broken] | classify | day KIND [RANK]
+//   device sums [COUNT...] | scattered | named_shares | extents SIDE | rates | passes | starved | late | errors [RANK]
+//   | many | products [broken] | classify | day KIND [RANK]
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <fstream>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -963,6 +965,49 @@ void products(bool broken) {
 }
 #endif
 
+#ifdef CRIMP_SIMT
+// While it lives this process gets less memory of its own than `bytes`, and none that CUDA pins for once.
+class Starving {
+ public:
+  explicit Starving(std::size_t bytes) {
+    getrlimit(RLIMIT_DATA, &before_);
+    std::ifstream status("/proc/self/status");
+    std::string line;
+    unsigned long has = 0;
+    while (std::getline(status, line)) std::sscanf(line.c_str(), "VmData: %lu kB", &has);
+    const rlimit limit{has * 1024 + bytes, before_.rlim_max};
+    CHECK((has > 0 && setrlimit(RLIMIT_DATA, &limit) == 0));
+    simt::fail("cudaHostAlloc", 1, cudaErrorMemoryAllocation);
+  }
+  ~Starving() { setrlimit(RLIMIT_DATA, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+// Rank 0 has no memory for a copy of its buffer. It fails behind the call, for which the others do not wait in vain.
+void starved() {
+  constexpr int kInts = 8 << 20;
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  Buffer buffer(kInts * sizeof(int), true);
+  std::vector<int> values(kInts);
+  for (int root = 0; root < size; ++root) {
+    std::fill(values.begin(), values.end(), rank);
+    buffer.set(values.data());
+    std::optional<Starving> starving;
+    if (rank == 0) starving.emplace(std::size_t{16} << 20);
+    const int rc = MPI_Bcast(buffer.data(), kInts, MPI_INT, root, MPI_COMM_WORLD);
+    starving.reset();
+    CHECK((rc != MPI_SUCCESS) == (rank == 0), "root %d: code %d", root, rc);
+    const auto got = buffer.get();
+    std::memcpy(values.data(), got.data(), got.size());
+    const int wanted = rank == 0 ? 0 : root == 0 ? -1 : root;  // all bits of what nobody could read are set
+    CHECK((values.front() == wanted && values.back() == wanted), "root %d: %d", root, values.front());
+  }
+  CHECK(MPI_Bcast(buffer.data(), kInts, MPI_INT, 0, MPI_COMM_WORLD) == MPI_SUCCESS);
+}
+#endif
+
 void classify() {
   const std::size_t bytes = 1 << 20;
   Buffer host(bytes, false), device(bytes, true);
@@ -1023,6 +1068,7 @@ int main(int argc, char** argv) {
   if (what == "day" && argc > 3) bad_rank = std::atoi(argv[3]);
   if (what == "errors") errors();
   if (what == "products") products(argc > 2);
+  if (what == "starved") starved();
   if (what == "converted") converted(argc == 2);
   if (what == "day") day(argv[2]);
 #endif

@@ -6,6 +6,7 @@
 #include "collective/residual.hpp"
 #include "core/error.hpp"
 #include "memory/memory_resource.hpp"
+#include "memory/repeated_memory.hpp"
 
 using namespace crimp;
 
@@ -52,6 +53,16 @@ TEST_SUITE("memory") {
   TEST_CASE("what cannot be allocated is said in bytes") {
     const std::size_t impossible = std::size_t{1} << 60;
     CHECK(out_of_memory([&] { Memory memory(impossible); }).find(std::to_string(impossible)) != std::string::npos);
+  }
+
+  TEST_CASE("repeated memory can be written everywhere and takes a MiB") {
+    const std::size_t bytes = (std::size_t{5} << 20) + 3;
+    Memory memory(bytes, repeated_memory());
+    CHECK(memory.data()[bytes - 1] == std::byte{0});
+    std::memset(memory.data(), 0xff, bytes);
+    memory.data()[5] = std::byte{7};
+    CHECK(memory.data()[(std::size_t{1} << 20) + 5] == std::byte{7});
+    CHECK(memory.data()[(std::size_t{5} << 20) + 2] == std::byte{0xff});
   }
 
   TEST_CASE("an arena hands out aligned parts that do not overlap and no more than was reserved") {
