@@ -20,6 +20,7 @@
 #include "core/settings.hpp"
 #include "guard.hpp"
 #include "half_ops.hpp"
+#include "mpi/at_exit.hpp"
 #include "mpi/half_type.hpp"
 #include "mpi/mpi_transport.hpp"
 #include "mpi/mpi_wait.hpp"
@@ -97,6 +98,7 @@ class Lane {
   // Returns when all that was added is done.
   void end() {
     if (!thread_.joinable()) return;
+    go_on();
     {
       std::lock_guard lock(mutex_);
       closing_ = true;
@@ -133,7 +135,10 @@ class Lane {
         job = std::move(first_);
         first_ = std::move(job->behind);
       }
-      job->rc.store(sum(*job), std::memory_order_release);
+      {
+        const AtWork here;
+        job->rc.store(sum(*job), std::memory_order_release);
+      }
       if (Trace* const trace = Runtime::get().trace()) note(*trace, *job);
       PMPI_Grequest_complete(job->request);
     }
@@ -339,6 +344,8 @@ bool start_in_lane(const SumCall& call, const Eligibility& eligible, std::shared
   Requests::Room room = insist([] { return Requests::Room(); });
   std::unique_ptr<Pending> pending = insist([&] { return std::make_unique<PendingJob>(job); });
   check_mpi(PMPI_Grequest_start(query, release, cancel, nullptr, &job->request), "MPI_Grequest_start");
+  expect_exit();
+  go_on();
   room.fill(job->request, std::move(pending));
   *request = job->request;
   lane->add(std::move(job));

@@ -11,6 +11,7 @@
 
 #include "export.hpp"
 #include "guard.hpp"
+#include "mpi/at_exit.hpp"
 
 namespace crimp {
 
@@ -100,6 +101,7 @@ class Verdict {
 class Taken {
  public:
   Taken(const MPI_Request* requests, int count) : requests_(requests) {
+    go_on();
     Pending** last = &first_;
     for (int i = 0; requests && i < count; ++i)
       if (auto entry = Requests::get().take(requests[i])) {

@@ -5,6 +5,7 @@
 #include "core/error.hpp"
 #include "core/reserve.hpp"
 #include "core/types.hpp"
+#include "mpi/at_exit.hpp"
 #include "mpi/mpi_transport.hpp"
 #include "mpi/mpi_world.hpp"
 
@@ -86,6 +87,7 @@ void PeerTransport::wait(Ticket t) {
   Exchange& e = exchanges_[t];
   const int rc = PMPI_Waitall(static_cast<int>(e.requests.size()), e.requests.data(), MPI_STATUSES_IGNORE);
   e.under_way = false;
+  stand_aside();
   check_private(e.failed, "MPI_Testall");
   check_private(rc, "MPI_Waitall");
 }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/stall.hpp"
+#include "mpi/at_exit.hpp"
 #include "mpi/mpi_transport.hpp"
 #include "mpi/request.hpp"
 
@@ -33,8 +34,9 @@ void wait_for(MPI_Request& request, int rank, int size, const What& what) {
     StallWatch watch;
     Sleeps sleeps;
     for (int done = 0;;) {
+      stand_aside();
       check_mpi(PMPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
-      if (done) return;
+      if (done) return stand_aside();
       sleeps.sleep();
       watch.look(rank, size, what);
     }

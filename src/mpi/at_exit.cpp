@@ -1,0 +1,78 @@
+#include "mpi/at_exit.hpp"
+
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+
+// Of the C++ ABI, as atexit(), but that one can be taken back by its token.
+extern "C" {
+int __cxa_atexit(void (*handler)(void*), void* argument, void* token);
+void __cxa_finalize(void* token);
+}
+
+namespace crimp {
+namespace {
+
+using Steady = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kAside{2000};    // an exit takes a few
+constexpr std::chrono::milliseconds kPatience{200};  // for what a thread is doing, which takes a few
+
+constinit std::atomic<bool> ending{false};
+constinit std::atomic<int> at_work{0};  // threads, without those that stand aside
+constinit thread_local bool of_ours = false, replacing = false;
+constinit std::mutex mutex;
+constinit std::atomic<pid_t> process{0};
+char token;
+
+void nap() {
+  const timespec time{0, 200'000};
+  ::nanosleep(&time, nullptr);
+}
+
+void at_exit(void*) {
+  if (replacing || process != ::getpid()) return;  // a child of fork() has none of the threads
+  ending = true;
+  for (const auto begun = Steady::now(); at_work > 0 && Steady::now() - begun < kPatience;) nap();
+}
+
+}  // namespace
+
+void expect_exit() noexcept {
+  const std::lock_guard lock(mutex);
+  replacing = true;
+  __cxa_finalize(&token);
+  replacing = false;
+  process = ::getpid();
+  __cxa_atexit(at_exit, nullptr, &token);
+}
+
+AtWork::AtWork() noexcept {
+  of_ours = true;
+  ++at_work;
+  stand_aside();
+}
+
+AtWork::~AtWork() {
+  --at_work;
+  of_ours = false;
+}
+
+void stand_aside() noexcept {
+  if (!ending.load(std::memory_order_relaxed) || !of_ours) return;
+  while (ending) {
+    --at_work;
+    const auto begun = Steady::now();
+    while (ending && Steady::now() - begun < kAside) nap();
+    ending = false;
+    ++at_work;  // then looks again: exit() may just have come here once more
+  }
+}
+
+void go_on() noexcept {
+  if (ending.load(std::memory_order_relaxed)) ending = false;
+}
+
+}  // namespace crimp
