@@ -87,6 +87,8 @@ bool still_inside(const NextMpi& entry, const void* frame) {
   return !mark.handed_on || entry.pmpi;
 }
 
+bool is_left(const void* frame) { return frame <= entered || !on_stack(frame); }
+
 bool has_mpi() {
   if (other_mpi) return false;  // none that can be asked
   int begun = 0, ended = 0;
@@ -142,6 +144,21 @@ int raise(MPI_Comm comm, const Error& error) {
   }
   if (has_mpi()) PMPI_Comm_call_errhandler(comm, code);
   return code;
+}
+
+int Failure::raise() const {
+  if (code == MPI_SUCCESS) return error ? crimp::raise(comm, *error) : raise_no_memory(comm);
+  PMPI_Comm_call_errhandler(comm, code);
+  return code;
+}
+
+void Failure::say() const noexcept {
+  if (!error) return;
+  try {
+    Runtime::get().report.error();
+    tell(comm, *error);
+  } catch (const std::exception&) {  // no memory for saying it
+  }
 }
 
 int raise_no_memory(MPI_Comm comm) {

@@ -24,6 +24,10 @@ extern constinit thread_local Mark mark __attribute__((tls_model("initial-exec")
 
 bool still_inside(const NextMpi& entry, const void* frame);
 
+// Whether the function of ours in whose frame an address of this thread's stack was is no more: it was left by longjmp.
+// Asked in a call of the program's (CRIMP_EXPORT).
+bool is_left(const void* frame);
+
 // True where a call is not the program's: it goes straight on. `entry`: the name that was called, by what is behind it.
 __attribute__((always_inline)) inline bool inside(const NextMpi& entry) {
   return __builtin_expect(mark.frame != nullptr, 0) && still_inside(entry, __builtin_frame_address(0));
@@ -61,21 +65,39 @@ void require_mpi(const char* function);
 // it.
 bool has_handler(MPI_Comm comm);
 
-// Runs body(), which returns an MPI code.
+// What has failed, until it is raised: where nothing is lost if an error handler leaves by longjmp.
+struct Failure {
+  MPI_Comm comm;
+  std::optional<Error> error;  // none: no memory, perhaps none to say so either
+  int code = MPI_SUCCESS;      // else the failure is MPI's, or has been logged, and has this code
+
+  int raise() const;          // returns the code to hand back
+  void say() const noexcept;  // in place of raise(), where nobody is there to hear of it
+};
+
+// Runs body(), which returns an MPI code. What fails is in `failure`, not raised yet.
 template <class Body>
-int guard(MPI_Comm comm, Body body) {
-  std::optional<Error> failure;  // none behind a failure: no memory, perhaps none to say so either
+int attempt(MPI_Comm comm, std::optional<Failure>& failure, Body body) {
   try {
     const ReentrancyGuard here;
     return body();
   } catch (const Error& e) {
-    failure = e;
+    failure.emplace(Failure{comm, e});
   } catch (const std::bad_alloc&) {
+    failure.emplace(Failure{comm, {}});
   } catch (const std::exception& e) {
     if (has_handler(comm)) throw;
-    failure.emplace(ErrorCode::transport_failed, e.what());
+    failure.emplace(Failure{comm, Error(ErrorCode::transport_failed, e.what())});
   }
-  return failure ? raise(comm, *failure) : raise_no_memory(comm);  // out of the catch: a handler may leave by longjmp
+  return MPI_ERR_OTHER;
+}
+
+// Runs body(), which returns an MPI code.
+template <class Body>
+int guard(MPI_Comm comm, Body body) {
+  std::optional<Failure> failure;
+  const int rc = attempt(comm, failure, body);
+  return failure ? failure->raise() : rc;  // out of the catch: a handler may leave by longjmp
 }
 
 }  // namespace crimp

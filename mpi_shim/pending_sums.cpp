@@ -14,12 +14,10 @@ class PendingSum final : public Pending {
   void set(std::unique_ptr<NonblockingSum> sum) noexcept { sum_ = std::move(sum); }
   int finish(int rc) override {
     if (rc != MPI_SUCCESS) return rc;
-    return guard(sum_->comm(), [&] { return sum_->finish(), MPI_SUCCESS; });
+    return attempt(sum_->comm(), failure, [&] { return sum_->finish(), MPI_SUCCESS; });
   }
   int start() override {
-    const int rc = guard(sum_->comm(), [&] { return sum_->start(), MPI_SUCCESS; });
-    finished = rc != MPI_SUCCESS;
-    return rc;
+    return attempt(sum_->comm(), failure, [&] { return sum_->start(), MPI_SUCCESS; });
   }
   bool persistent() const override { return persistent_; }
 

@@ -24,7 +24,7 @@ bool carry(const SumCall&, const Eligibility&, const AllreduceRequest&, bool per
 class PendingKept final : public Pending {
  public:
   explicit PendingKept(MPI_Comm comm) : comm_(comm) {}
-  int finish(int rc) override { return staged.finish(comm_, rc); }
+  int finish(int rc) override { return staged.finish(comm_, rc, failure); }
   Staged staged;
   std::vector<int> ints;
 
@@ -54,7 +54,7 @@ __attribute__((noinline)) int start_and_keep(const NextMpi& next, MPI_Comm comm,
   // What is complete already may have a handle that others have as well, as sums of one rank do under Open MPI.
   int complete = 0;
   if (PMPI_Request_get_status(*request, &complete, MPI_STATUS_IGNORE) == MPI_SUCCESS && complete)
-    return kept->finish(rc);
+    return kept->staged.finish(comm, rc);
   room->fill(*request, std::move(kept));
   return rc;
 }

@@ -63,16 +63,15 @@ class PendingJob final : public Pending {
   explicit PendingJob(std::shared_ptr<Job> job) : job_(std::move(job)) {}
   int finish(int rc) override {
     const int of_job = job_->rc.load(std::memory_order_acquire);
-    return rc != MPI_SUCCESS || of_job == MPI_SUCCESS ? rc : raise(of_job);
+    return rc != MPI_SUCCESS || of_job == MPI_SUCCESS ? rc : fail(of_job);
   }
   // MPI would free a generalized request, but no other sum's (MPI-3.1, 5.12), and the thread would write to a buffer
   // that the program may have given up.
-  int release() override { return raise(MPI_ERR_REQUEST); }
-  bool generalized() const override { return true; }
+  int release() override { return fail(MPI_ERR_REQUEST); }
 
  private:
-  int raise(int code) const {
-    PMPI_Comm_call_errhandler(job_->freed->load() ? MPI_COMM_WORLD : job_->program, code);
+  int fail(int code) {
+    failure.emplace(Failure{job_->freed->load() ? MPI_COMM_WORLD : job_->program, {}, code});
     return code;
   }
   const std::shared_ptr<Job> job_;

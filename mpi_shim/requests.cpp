@@ -2,11 +2,15 @@
 // _all and _some where our headers are MPI 4's), MPI_Start, MPI_Startall, MPI_Request_free.
 //
 // A request's work is taken out of the table before MPI is asked, because behind MPI's completion another thread may
-// get the same handle for a new request; what is not complete is put back.
+// get the same handle for a new request; what is not complete is put back. An error handler of the program's may leave
+// any call of MPI's by longjmp, behind which no destructor runs: so no call is made while a lock is held or something
+// is known to the call's frame alone, and what a call leaves taken the thread's next one gives back.
+//
+// Where that call had several requests MPI may have completed some of ours before it raised another's error, and their
+// handles be new requests'. So in MPI_Waitall ours are waited for first, in MPI_Testall and MPI_Wait- or
+// MPI_Testsome, which complete several, what is complete of ours has its result before the call.
 #include "requests.hpp"
 
-#include <cstddef>
-#include <new>
 #include <utility>
 
 #include "export.hpp"
@@ -49,25 +53,96 @@ void Requests::Room::fill(MPI_Request request, std::unique_ptr<Pending> pending)
   all.table_.insert(std::move(entry_));
 }
 
-Requests::Entry Requests::take(MPI_Request request) noexcept {
-  if (request == MPI_REQUEST_NULL) return {};
-  std::lock_guard lock(mutex_);
-  Entry entry = table_.extract(request);
-  if (entry) ++taken_;
-  return entry;
+Requests::Table::iterator Requests::find(MPI_Request request, std::unique_lock<std::mutex>& lock) {
+  auto found = table_.end();
+  while ((found = table_.find(request)) != table_.end() && found->second->looking) looked_.wait(lock);
+  return found;
 }
 
-void Requests::put(Entry entry) noexcept {
-  std::lock_guard lock(mutex_);
-  --taken_;
-  table_.insert(std::move(entry));
+Pending* Requests::take(MPI_Request request, const void* frame) noexcept {
+  if (request == MPI_REQUEST_NULL) return nullptr;
+  std::unique_lock lock(mutex_);
+  const auto found = find(request, lock);
+  if (found == table_.end()) return nullptr;
+  Pending& p = *found->second;
+  p.entry = table_.extract(found);
+  ++taken_;
+  p.completed = p.alone = false;
+  p.thread = &mark, p.frame = frame;
+  p.before = nullptr, p.behind = in_calls_;
+  if (in_calls_) in_calls_->before = &p;
+  in_calls_ = &p;
+  return &p;
 }
 
-void Requests::end(Entry entry) noexcept {
-  std::lock_guard lock(mutex_);
+void Requests::unlink(Pending& p) noexcept {
   --taken_;
+  (p.before ? p.before->behind : in_calls_) = p.behind;
+  if (p.behind) p.behind->before = p.before;
+}
+
+void Requests::put(Pending& p) noexcept {
+  Table::insert_return_type put;  // another one's of this handle: as in Room::fill()
+  std::lock_guard lock(mutex_);
+  unlink(p);
+  put = table_.insert(std::move(p.entry));
+  if (!put.inserted) outstanding_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Requests::end(Pending& p) noexcept {
+  const Entry entry = std::move(p.entry);
+  std::lock_guard lock(mutex_);
+  unlink(p);
   outstanding_.fetch_sub(1, std::memory_order_relaxed);
-  static_cast<void>(entry);
+}
+
+void Requests::reclaim() noexcept {
+  Pending* left = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    const void* asked = nullptr;
+    bool gone = false;
+    for (Pending* p = in_calls_; p; p = p->behind) {
+      if (p->thread != &mark) continue;
+      if (p->frame != asked) gone = is_left(asked = p->frame);
+      if (gone) p->next = left, left = p;
+    }
+  }
+  for (Pending *p = left, *next; p; p = next) {
+    next = p->next;
+    if (p->persistent() || !(p->finished || p->alone)) {
+      put(*p);
+      continue;
+    }
+    if (p->failure) p->failure->say();
+    end(*p);
+  }
+}
+
+int Requests::look(MPI_Request request, int rc, std::optional<Failure>& failure) {
+  std::unique_lock lock(mutex_);
+  const auto found = find(request, lock);
+  if (found == table_.end()) return rc;
+  Pending& p = *found->second;
+  if (!std::exchange(p.finished, true)) {
+    struct Looking {
+      Looking(Requests& requests, std::unique_lock<std::mutex>& lock, Pending& p) : all(requests), held(lock), of(p) {
+        of.looking = true;
+        held.unlock();
+      }
+      ~Looking() {
+        held.lock();
+        of.looking = false;
+        all.looked_.notify_all();
+      }
+      Requests& all;
+      std::unique_lock<std::mutex>& held;
+      Pending& of;
+    } const looking(*this, lock, p);
+    rc = p.finish(rc);
+  }
+  failure = std::exchange(p.failure, {});
+  return rc;
 }
 
 namespace {
@@ -104,95 +179,122 @@ class Taken {
     go_on();
     Pending** last = &first_;
     for (int i = 0; requests && i < count; ++i)
-      if (auto entry = Requests::get().take(requests[i])) {
-        Pending& p = *entry.mapped();
-        p.index = i;
-        p.next = nullptr;
-        p.entry = std::move(entry);
-        *last = &p;
-        last = &p.next;
+      if (Pending* const p = Requests::get().take(requests[i], this)) {
+        p->index = i;
+        p->next = nullptr;
+        *last = p;
+        last = &p->next;
       }
   }
   // What was not finished is as it was. Where an error handler has thrown for another one of the requests, MPI may have
   // completed this one before: its handle is some other request's next.
   ~Taken() {
     each([this](Pending& p) {
-      if (p.persistent() || requests_[p.index] != MPI_REQUEST_NULL) return Requests::get().put(std::move(p.entry));
-      if (!std::exchange(p.finished, true)) try {
-          p.finish(MPI_SUCCESS);
-        } catch (...) {  // one is on its way already
-        }
-      Requests::get().end(std::move(p.entry));
+      if (p.persistent() || requests_[p.index] != MPI_REQUEST_NULL) return Requests::get().put(p);
+      try {
+        if (!p.alone) settle(p, MPI_SUCCESS);
+        if (const auto failure = std::exchange(p.failure, {})) failure->raise();
+      } catch (...) {  // one is on its way already
+      }
+      Requests::get().end(p);
     });
   }
   Taken(const Taken&) = delete;
   Taken& operator=(const Taken&) = delete;
 
+  // MPI's call for request i alone.
+  template <class Ask>
+  int alone(int i, Ask ask) {
+    Pending* const p = find(i);
+    if (p) p->alone = true;
+    const int rc = ask();
+    if (p) p->alone = false;
+    return rc;
+  }
   // Request i is complete.
   int finish(int i, int rc) {
-    each([&](Pending& p) {
-      if (p.index == i) rc = finish(p, rc);
-    });
-    return rc;
+    Pending* const p = find(i);
+    if (!p) return rc;
+    settle(*p, rc);
+    return answer(*p);
   }
   // All of `count` are, or of some MPI says otherwise.
   int finish_all(int rc, int count, MPI_Status* statuses) {
     Verdict verdict(rc, count, statuses);
     each([&](Pending& p) {
       const bool asked = rc == MPI_SUCCESS || rc == MPI_ERR_IN_STATUS;
-      if (!(requests_[p.index] == MPI_REQUEST_NULL || (asked && p.persistent()))) return;
-      const int i = p.index, own = verdict.of_mpi(i);
-      if (own != MPI_ERR_PENDING) verdict.add(i, own, finish(p, own));
+      if (p.completed || !(requests_[p.index] == MPI_REQUEST_NULL || (asked && p.persistent()))) return;
+      if (const int own = verdict.of_mpi(p.index); own != MPI_ERR_PENDING) settle(p, own);
+    });
+    each([&](Pending& p) {
+      const int i = p.index;
+      if (p.completed) verdict.add(i, verdict.of_mpi(i), answer(p));
     });
     return verdict.code();
   }
-  // Request i is complete, but the program keeps it.
-  int look(int i, int rc) {
+  // `count` are, whose indices are given.
+  int finish_some(int rc, int count, const int* indices, MPI_Status* statuses) {
+    Verdict verdict(rc, count, statuses);
+    for (int i = 0; i < count; ++i)
+      if (Pending* const p = find(indices[i])) settle(*p, verdict.of_mpi(i));
+    for (int i = 0; i < count; ++i)
+      if (Pending* const p = find(indices[i])) verdict.add(i, verdict.of_mpi(i), answer(*p));
+    return verdict.code();
+  }
+  // All have to complete anyway. Besides, MPICH 4.0 ends the job in MPI_Waitall over generalized requests and
+  // MPI_REQUEST_NULL.
+  void wait_for_each(const NextMpi& next, MPI_Request* requests, MPI_Status* statuses) {
     each([&](Pending& p) {
-      if (p.index == i && !std::exchange(p.finished, true)) rc = p.finish(rc);
+      MPI_Status* const status = statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[p.index];
+      const int rc = alone(p.index, [&] { return next.Wait(&requests[p.index], status); });
+      if (rc == MPI_SUCCESS || requests[p.index] == MPI_REQUEST_NULL) settle(p, rc);
     });
-    return rc;
+  }
+  // What is complete has its result then. Whether all is.
+  bool look(const NextMpi& next) {
+    bool all = true;
+    each([&](Pending& p) {
+      int flag = 0;
+      if (p.finished || next.Request_get_status(requests_[p.index], &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
+      if (!flag) all = false;
+      else if (!std::exchange(p.finished, true)) p.finish(MPI_SUCCESS);
+    });
+    return all;
   }
   int release() {
-    int rc = MPI_SUCCESS;
-    each([&](Pending& p) {
-      if (rc == MPI_SUCCESS) rc = p.release();
-    });
-    return rc;
+    Pending* const p = find(0);
+    const int rc = p ? p->release() : MPI_SUCCESS;
+    if (rc == MPI_SUCCESS) return rc;
+    const auto failure = std::exchange(p->failure, {});
+    unlink(*p);
+    Requests::get().put(*p);
+    return failure ? failure->raise() : rc;
   }
-  // MPI has freed the requests. What it still goes on with keeps its buffers: nobody will say when it ends.
+  // MPI has freed the request. What it still goes on with keeps its buffers: nobody will say when it ends.
   void freed() {
-    each([](Pending& p) {
-      Requests::Entry entry = std::move(p.entry);
-      if (!p.finished) static_cast<void>(entry.mapped().release());
-      Requests::get().end(std::move(entry));
-    });
-    first_ = nullptr;
+    Pending* const p = find(0);
+    if (!p) return;
+    unlink(*p);
+    if (!p->finished) static_cast<void>(p->entry.mapped().release());
+    Requests::get().end(*p);
   }
-  // MPICH 4.0 ends the job in MPI_Waitall over generalized requests and MPI_REQUEST_NULL. All have to complete anyway.
-  int wait_for_generalized(const NextMpi& next, MPI_Request* requests, MPI_Status* statuses) {
-    int rc = MPI_SUCCESS;
-    each([&](Pending& p) {
-      if (rc == MPI_SUCCESS && p.generalized())
-        rc = next.Wait(&requests[p.index], statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[p.index]);
-    });
-    return rc;
-  }
+  // Until MPI has started them they are inactive, of which it says that they are complete.
   int start() {
     int rc = MPI_SUCCESS;
     each([&](Pending& p) {
-      if (rc == MPI_SUCCESS) rc = p.start();
+      if (rc != MPI_SUCCESS) return;
+      rc = p.start();
+      if (const auto failure = std::exchange(p.failure, {})) rc = failure->raise();
     });
-    return rc == MPI_SUCCESS ? rc : not_started(rc);
-  }
-  // MPI has started none of them, and says of inactive requests that they are complete.
-  int not_started(int rc) {
-    each([](Pending& p) { p.finished = true; });
     return rc;
   }
-  // A request may be another one when it has been started.
-  void renew() {
-    each([&](Pending& p) { p.entry.key() = requests_[p.index]; });
+  int started(int rc) {
+    // A request may be another one when it has been started.
+    each([&](Pending& p) {
+      p.entry.key() = requests_[p.index];
+      p.finished = rc != MPI_SUCCESS;
+    });
+    return rc;
   }
 
  private:
@@ -204,33 +306,51 @@ class Taken {
       use(*p);
     }
   }
-  int finish(Pending& p, int rc) {
-    if (!std::exchange(p.finished, true)) rc = p.finish(rc);
-    if (p.persistent()) return rc;
+  Pending* find(int i) const {
+    Pending* p = first_;
+    while (p && p->index != i) p = p->next;
+    return p;
+  }
+  void unlink(Pending& p) {
     Pending** link = &first_;
     while (*link != &p) link = &(*link)->next;
     *link = p.next;
-    Requests::get().end(std::move(p.entry));
-    return rc;
+  }
+  static void settle(Pending& p, int rc) {
+    p.code = std::exchange(p.finished, true) ? rc : p.finish(rc);
+    p.completed = true;
+  }
+  // Of one that is settled: the code to hand back, raised where the failure is ours.
+  int answer(Pending& p) {
+    const auto failure = std::exchange(p.failure, {});
+    const int code = p.code;
+    if (!p.persistent()) {
+      unlink(p);
+      Requests::get().end(p);
+    }
+    return failure ? failure->raise() : code;
   }
   const MPI_Request* requests_;
   Pending* first_ = nullptr;
 };
 
-bool straight(const NextMpi& next) { return __builtin_expect(!Requests::any(), 1) || inside(next); }
+bool straight(const NextMpi& next) {
+  if (__builtin_expect(!Requests::any(), 1) || inside(next)) return true;
+  Requests::get().reclaim();
+  return false;
+}
 
 int wait(const NextMpi& next, MPI_Request* request, MPI_Status* status) {
   if (straight(next)) return next.Wait(request, status);
   Taken taken(request, 1);
-  return taken.finish(0, next.Wait(request, status));
+  return taken.finish(0, taken.alone(0, [&] { return next.Wait(request, status); }));
 }
 
 int waitall(const NextMpi& next, int count, MPI_Request* requests, MPI_Status* statuses) {
   if (straight(next)) return next.Waitall(count, requests, statuses);
   Taken taken(requests, count);
-  int rc = taken.wait_for_generalized(next, requests, statuses);
-  if (rc == MPI_SUCCESS) rc = next.Waitall(count, requests, statuses);
-  return taken.finish_all(rc, count, statuses);
+  taken.wait_for_each(next, requests, statuses);
+  return taken.finish_all(next.Waitall(count, requests, statuses), count, statuses);
 }
 
 int waitany(const NextMpi& next, int count, MPI_Request* requests, int* index, MPI_Status* status) {
@@ -242,36 +362,32 @@ int waitany(const NextMpi& next, int count, MPI_Request* requests, int* index, M
 }
 
 int finish_some(Taken& taken, int rc, const int* done, const int* indices, MPI_Status* statuses) {
-  const int count = done && *done != MPI_UNDEFINED ? *done : 0;
-  Verdict verdict(rc, count, statuses);
-  for (int i = 0; i < count; ++i) {
-    const int own = verdict.of_mpi(i);
-    verdict.add(i, own, taken.finish(indices[i], own));
-  }
-  return verdict.code();
+  return taken.finish_some(rc, done && *done != MPI_UNDEFINED ? *done : 0, indices, statuses);
 }
 
 int waitsome(const NextMpi& next, int count, MPI_Request* requests, int* done, int* indices, MPI_Status* statuses) {
   if (straight(next)) return next.Waitsome(count, requests, done, indices, statuses);
   Taken taken(requests, count);
   if (done) *done = MPI_UNDEFINED;
+  taken.look(next);
   return finish_some(taken, next.Waitsome(count, requests, done, indices, statuses), done, indices, statuses);
 }
 
 int test(const NextMpi& next, MPI_Request* request, int* flag, MPI_Status* status) {
-  if (straight(next)) return next.Test(request, flag, status);
+  if (straight(next) || !flag) return next.Test(request, flag, status);
   Taken taken(request, 1);
-  if (flag) *flag = 0;
-  const int rc = next.Test(request, flag, status);
-  return flag && *flag ? taken.finish(0, rc) : rc;
+  *flag = 0;
+  const int rc = taken.alone(0, [&] { return next.Test(request, flag, status); });
+  return *flag ? taken.finish(0, rc) : rc;
 }
 
 int testall(const NextMpi& next, int count, MPI_Request* requests, int* flag, MPI_Status* statuses) {
-  if (straight(next)) return next.Testall(count, requests, flag, statuses);
+  if (straight(next) || !flag) return next.Testall(count, requests, flag, statuses);
   Taken taken(requests, count);
-  if (flag) *flag = 0;
+  *flag = 0;
+  if (!taken.look(next)) return MPI_SUCCESS;
   const int rc = next.Testall(count, requests, flag, statuses);
-  return flag && *flag ? taken.finish_all(rc, count, statuses) : rc;
+  return *flag ? taken.finish_all(rc, count, statuses) : rc;
 }
 
 int testany(const NextMpi& next, int count, MPI_Request* requests, int* index, int* flag, MPI_Status* status) {
@@ -287,24 +403,23 @@ int testsome(const NextMpi& next, int count, MPI_Request* requests, int* done, i
   if (straight(next)) return next.Testsome(count, requests, done, indices, statuses);
   Taken taken(requests, count);
   if (done) *done = MPI_UNDEFINED;
+  taken.look(next);
   return finish_some(taken, next.Testsome(count, requests, done, indices, statuses), done, indices, statuses);
 }
 
 // Several threads may ask of one request, other than of completing it. Who is told that it is complete may read the
-// result, so that all wait for the one that decodes it. An error handler of the program's may ask again.
-std::unique_lock<std::recursive_mutex> one_looks() {
-  alignas(std::recursive_mutex) static std::byte room[sizeof(std::recursive_mutex)];  // used until the very end
-  static auto& looking = *new (room) std::recursive_mutex;
-  return std::unique_lock(looking);
+// result.
+int look(MPI_Request request, int rc) {
+  std::optional<Failure> failure;
+  rc = Requests::get().look(request, rc, failure);
+  return failure ? failure->raise() : rc;
 }
 
 int request_get_status(const NextMpi& next, MPI_Request request, int* flag, MPI_Status* status) {
   if (straight(next)) return next.Request_get_status(request, flag, status);
-  const auto lock = one_looks();
-  Taken taken(&request, 1);
   if (flag) *flag = 0;
   const int rc = next.Request_get_status(request, flag, status);
-  return flag && *flag ? taken.look(0, rc) : rc;
+  return flag && *flag ? look(request, rc) : rc;
 }
 
 #if MPI_VERSION >= 4
@@ -322,12 +437,10 @@ int request_get_status_all(const NextMpi& next, int count, const MPI_Request* re
     return rc;
   };
   if (straight(next)) return ask();
-  const auto lock = one_looks();
-  Taken taken(requests, count);
   if (flag) *flag = 0;
   int rc = ask();
   for (int i = 0; flag && *flag && i < count; ++i) {
-    const int ours = taken.look(i, MPI_SUCCESS);
+    const int ours = look(requests[i], MPI_SUCCESS);
     if (ours != MPI_SUCCESS) rc = ours;
   }
   return rc;
@@ -354,12 +467,10 @@ int request_get_status_any(const NextMpi& next, int count, const MPI_Request* re
     return none ? next.Request_get_status(MPI_REQUEST_NULL, &unused, status) : MPI_SUCCESS;
   };
   if (straight(next)) return ask();
-  const auto lock = one_looks();
-  Taken taken(requests, count);
   if (flag) *flag = 0;
   if (index) *index = MPI_UNDEFINED;
   const int rc = ask();
-  return flag && *flag && index && *index != MPI_UNDEFINED ? taken.look(*index, rc) : rc;
+  return flag && *flag && index && *index != MPI_UNDEFINED ? look(requests[*index], rc) : rc;
 }
 
 int request_get_status_some(const NextMpi& next, int count, const MPI_Request* requests, int* done, int* indices,
@@ -382,12 +493,10 @@ int request_get_status_some(const NextMpi& next, int count, const MPI_Request* r
     return MPI_SUCCESS;
   };
   if (straight(next)) return ask();
-  const auto lock = one_looks();
-  Taken taken(requests, count);
   if (done) *done = MPI_UNDEFINED;
   int rc = ask();
   for (int i = 0; done && *done != MPI_UNDEFINED && i < *done; ++i) {
-    const int ours = taken.look(indices[i], MPI_SUCCESS);
+    const int ours = look(requests[indices[i]], MPI_SUCCESS);
     if (ours != MPI_SUCCESS) rc = ours;
   }
   return rc;
@@ -405,19 +514,15 @@ int request_free(const NextMpi& next, MPI_Request* request) {
 int start(const NextMpi& next, MPI_Request* request) {
   if (straight(next)) return next.Start(request);
   Taken taken(request, 1);
-  int rc = taken.start();
-  if (rc == MPI_SUCCESS && (rc = next.Start(request)) != MPI_SUCCESS) taken.not_started(rc);
-  taken.renew();
-  return rc;
+  const int rc = taken.start();
+  return rc == MPI_SUCCESS ? taken.started(next.Start(request)) : rc;
 }
 
 int startall(const NextMpi& next, int count, MPI_Request* requests) {
   if (straight(next)) return next.Startall(count, requests);
   Taken taken(requests, count);
-  int rc = taken.start();
-  if (rc == MPI_SUCCESS && (rc = next.Startall(count, requests)) != MPI_SUCCESS) taken.not_started(rc);
-  taken.renew();
-  return rc;
+  const int rc = taken.start();
+  return rc == MPI_SUCCESS ? taken.started(next.Startall(count, requests)) : rc;
 }
 
 }  // namespace

@@ -7,9 +7,13 @@
 #include <mpi.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
+
+#include "guard.hpp"
 
 namespace crimp {
 
@@ -37,40 +41,62 @@ class Requests {
     Entry entry_;
   };
 
-  Entry take(MPI_Request) noexcept;  // out of the table; to be given back, complete or not
-  void put(Entry) noexcept;
-  void end(Entry) noexcept;  // nobody will ask for it again
+  // Out of the table for a call, whose frame is given; to be given back, complete or not. Null: none.
+  Pending* take(MPI_Request, const void* frame) noexcept;
+  void put(Pending&) noexcept;
+  void end(Pending&) noexcept;  // nobody will ask for it again
+  // Gives back what calls of this thread had taken that an error handler left by longjmp. What another thread's call
+  // had is found when that thread completes some request again: nobody else can tell that the call is no more.
+  void reclaim() noexcept;
+  // A request is complete, and stays the program's: its result goes there. Returns the code to hand back, unless there
+  // is a failure to be raised. Of several threads all return when the result is there.
+  int look(MPI_Request, int rc, std::optional<Failure>&);
 
  private:
+  Table::iterator find(MPI_Request, std::unique_lock<std::mutex>&);
+  void unlink(Pending&) noexcept;
+
   static constinit std::atomic<int> outstanding_;
   std::mutex mutex_;
+  std::condition_variable looked_;
   Table table_;
-  std::size_t taken_ = 0;  // for which the table has room
+  std::size_t taken_ = 0;        // for which the table has room
+  Pending* in_calls_ = nullptr;  // taken
 };
 
 class Pending {
  public:
   virtual ~Pending() = default;
-  // The request is complete: the result goes to the program's buffer. `rc`: what MPI says of it. Returns the code to
-  // hand back; what is Crimp's failure has been raised then.
+  // Each of these returns the code to hand back, or leaves a failure that is to be raised in its place: then, or when
+  // the request is completed.
+  // The request is complete: the result goes to the program's buffer. `rc`: what MPI says of it.
   virtual int finish(int rc) = 0;
-  // Of a persistent request, before MPI starts it. Returns the code to hand back where that is not MPI_SUCCESS.
+  // Of a persistent request, before MPI starts it.
   virtual int start() { return MPI_SUCCESS; }
-  virtual bool persistent() const { return false; }
-  // Before MPI frees the request. Returns the code to hand back, raised, where it has to stay.
+  // Before MPI frees the request. It has to stay where that is not MPI_SUCCESS.
   virtual int release() { return MPI_SUCCESS; }
-  // A generalized request, which Crimp completes itself.
-  virtual bool generalized() const { return false; }
+
+  virtual bool persistent() const { return false; }
 
   // Once, though MPI_Request_get_status says again and again that it is complete; of a persistent request also before
   // its start.
   bool finished = false;
+  std::optional<Failure> failure;
+  bool looking = false;  // MPI_Request_get_status has found it complete, and finish() runs
 
   // While a call has taken it: its entry, the place of its request in that call, and what the call took behind it.
-  // Here, because a call that completes requests needs no memory of its own then.
+  // Here, because a call that completes requests needs no memory of its own then, and because a call that is left by
+  // longjmp leaves nothing else.
   Requests::Entry entry;
   int index = 0;
   Pending* next = nullptr;
+  bool completed = false;  // by this call, with this code
+  int code = MPI_SUCCESS;
+  // MPI has no other request in its hands, so that an error is this one's, which is no more then.
+  bool alone = false;
+  // Of all that is taken, and by whom.
+  Pending *before = nullptr, *behind = nullptr;
+  const void *thread = nullptr, *frame = nullptr;
 };
 
 }  // namespace crimp

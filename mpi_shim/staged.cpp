@@ -149,8 +149,14 @@ void* Staged::received(void* buffer, Extent extent, bool kept) {
 }
 
 int Staged::finish(MPI_Comm comm, int rc) {
+  std::optional<Failure> failure;
+  rc = finish(comm, rc, failure);
+  return failure ? failure->raise() : rc;
+}
+
+int Staged::finish(MPI_Comm comm, int rc, std::optional<Failure>& failure) {
   if (copies_.empty()) return rc;
-  return guard(comm, [&] {
+  return attempt(comm, failure, [&] {
     Runtime::get().report.staged();
     if (rc != MPI_SUCCESS) return rc;
     if (failure_) std::rethrow_exception(failure_);

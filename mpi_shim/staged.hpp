@@ -58,6 +58,7 @@ class Staged {
   void* received(void* buffer, Extent, bool kept);
   // After the call, with its code: brings what was received to its places. Returns the code to hand back.
   int finish(MPI_Comm, int rc);
+  int finish(MPI_Comm, int rc, std::optional<Failure>&);  // not raised yet
 
  private:
   struct Copy {

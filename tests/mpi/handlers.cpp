@@ -4,10 +4,13 @@
 // outside of a handler). CALLS: 1 where Crimp compresses a good call, else 0. WHERE: wrong (arguments; run.py compares
 // with a run without Crimp), raised (an error of Crimp's own in the second sum, by CRIMP_FAULT), wait (MPI fails inside
 // Crimp's exchange, by mpi_failing), residuals (it fails there while a named tensor has one: once before the ranks know
-// that all compress, once after), waitall (a receive fails beside a sum that does not block).
+// that all compress, once after), waitall, waitany, waitsome, testall or testany (a
+// receive fails beside a sum that does not block), damaged (a sum fails beside another, by CRIMP_FAULT) with the call
+// that finds it: one of these, or get_status.
 #include <algorithm>
 #include <csetjmp>
 #include <stdexcept>
+#include <thread>
 
 #include "check.hpp"
 #include "crimp/crimp.h"
@@ -178,35 +181,85 @@ void around_residuals(int* fail_wait, MPI_Comm* fail_on) {
   CHECK(worst > 0.1, "nothing was held back");
 }
 
-// What the sum has is there, whichever of the requests failed, and its handle is nobody's.
-void in_waitall(int*, MPI_Comm*) {
+bool has_sum_of(const std::vector<float>& in, const std::vector<float>& out) {
+  for (std::size_t i = 0; i < in.size(); ++i)
+    if (std::abs(out[i] - static_cast<float>(check::size) * in[i]) > 0.01f) return false;
+  return true;
+}
+
+// Some completing call of two requests, until the handler has run.
+void complete(const std::string& how_many, MPI_Request* two) {
+  static MPI_Status statuses[2];
+  static int done, indices[2];
+  ran = 0;
+  do {
+    leave([&] {
+      return how_many == "waitall"    ? MPI_Waitall(2, two, statuses)
+             : how_many == "waitany"  ? MPI_Waitany(2, two, indices, statuses)
+             : how_many == "waitsome" ? MPI_Waitsome(2, two, &done, indices, statuses)
+             : how_many == "testall"  ? MPI_Testall(2, two, &done, statuses)
+                                      : MPI_Testany(2, two, indices, &done, statuses);
+    });
+  } while (ran == 0);
+  expect_outcome();
+}
+
+// A receive fails beside a sum. What the sum has is there, whichever of the requests failed, and its handle is
+// nobody's.
+void beside_a_receive(const std::string& how_many) {
   static std::vector<float> in(kCount), out(kCount);
   static float sent[64], received[4];
   static MPI_Request requests[2], barrier;
-  static MPI_Status statuses[2];
   for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(check::value(i, 0));
-  const auto is_summed = [] {
-    for (std::size_t i = 0; i < in.size(); ++i)
-      if (std::abs(out[i] - static_cast<float>(check::size) * in[i]) > 0.01f) return false;
-    return true;
-  };
   const int other = rank ^ 1;
-  for (int round = 0; round < 3; ++round) {
-    ran = 0;
+  for (int round = 0; round < 4; ++round) {
+    MPI_Request &sum = requests[round % 2], &receive = requests[1 - round % 2];
     std::fill(out.begin(), out.end(), -7.0f);
-    MPI_Iallreduce(in.data(), out.data(), kCount, MPI_FLOAT, MPI_SUM, user, &requests[0]);
-    ++check::expected["calls"];
-    MPI_Irecv(received, 4, MPI_FLOAT, other, 5, user, &requests[1]);
     MPI_Send(sent, 64, MPI_FLOAT, other, 5, user);  // more than is received
-    leave([] { return MPI_Waitall(2, requests, statuses); });
-    expect_outcome();
-    if (requests[0] != MPI_REQUEST_NULL) CHECK(MPI_Wait(&requests[0], MPI_STATUS_IGNORE) == MPI_SUCCESS);
-    CHECK(is_summed(), "round %d: the sum is lost", round);
+    MPI_Probe(other, 5, user, MPI_STATUS_IGNORE);
+    MPI_Irecv(received, 4, MPI_FLOAT, other, 5, user, &receive);
+    MPI_Iallreduce(in.data(), out.data(), kCount, MPI_FLOAT, MPI_SUM, user, &sum);
+    ++check::expected["calls"];
+    complete(how_many, requests);
+    if (sum != MPI_REQUEST_NULL) CHECK(MPI_Wait(&sum, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+    CHECK(has_sum_of(in, out), "round %d: the sum is lost", round);
     std::fill(out.begin(), out.end(), 0.0f);
     MPI_Ibarrier(user, &barrier);
     CHECK(MPI_Wait(&barrier, MPI_STATUS_IGNORE) == MPI_SUCCESS);
     CHECK(std::all_of(out.begin(), out.end(), [](float x) { return x == 0; }), "an old sum came again");
   }
+}
+
+// A sum is damaged (CRIMP_FAULT) beside another one, which any thread may ask for then.
+void beside_a_damaged_sum(const std::string& how_many) {
+  static std::vector<float> in(kCount, 0.25f), out[2];
+  static MPI_Request requests[2];
+  static int complete_now;
+  for (int s = 0; s < 2; ++s) {
+    out[s].assign(kCount, -7);
+    MPI_Iallreduce(in.data(), out[s].data(), kCount, MPI_FLOAT, MPI_SUM, user, &requests[s]);
+  }
+  ++check::expected["calls"];
+  if (how_many == "get_status") {
+    ran = complete_now = 0;
+    leave([] {
+      int rc = MPI_SUCCESS;
+      while (!complete_now) rc = MPI_Request_get_status(requests[0], &complete_now, MPI_STATUS_IGNORE);
+      return rc;
+    });
+    expect_outcome();
+    std::thread([] {
+      int flag = 0;
+      while (!flag) CHECK(MPI_Request_get_status(requests[1], &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+      CHECK(has_sum_of(in, out[1]), "it is complete, but not there");
+    }).join();
+  } else {
+    complete(how_many, requests);
+  }
+  for (MPI_Request& request : requests)
+    if (request != MPI_REQUEST_NULL) CHECK(MPI_Wait(&request, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+  CHECK(ran == 1, "the error was raised %d times", ran);
+  CHECK(has_sum_of(in, out[1]), "the sum is lost");
 }
 
 }  // namespace
@@ -215,22 +268,23 @@ int main(int argc, char** argv) {
   how = argv[1];
   compresses = std::atoi(argv[2]);
   const std::string where = argc > 3 ? argv[3] : "wrong";
-  check::begin();
+  check::begin(where == "damaged" ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE);
   for (int r = 0; r < check::size; ++r) everyone.push_back(r);
   MPI_Comm_dup(MPI_COMM_WORLD, &user);
   MPI_Errhandler handler;
   MPI_Comm_create_errhandler(handle, &handler);
   MPI_Comm_set_errhandler(user, handler);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
+  const auto of_failing = [](const char* name) { return static_cast<int*>(dlsym(RTLD_DEFAULT, name)); };
+  auto* const fail_on = reinterpret_cast<MPI_Comm*>(dlsym(RTLD_DEFAULT, "fail_on"));
   if (how == "calls") handler_and_others();
   else if (where == "wrong") wrong_arguments();
-  else
-    (where == "residuals" ? around_residuals
-     : where == "waitall"
-         ? in_waitall
-         : inside_crimp)(static_cast<int*>(where == "raised" ? nullptr : dlsym(RTLD_DEFAULT, "fail_wait")),
-                         static_cast<MPI_Comm*>(where == "raised" ? nullptr : dlsym(RTLD_DEFAULT, "fail_on")));
-  if (where == "raised" || (where == "wait" && how == "return")) check::expected["errors"] = 1;
+  else if (where == "residuals") around_residuals(of_failing("fail_wait"), fail_on);
+  else if (where == "raised") inside_crimp(nullptr, nullptr);
+  else if (where == "wait") inside_crimp(of_failing("fail_wait"), fail_on);
+  else if (where == "damaged") beside_a_damaged_sum(argv[4]);
+  else beside_a_receive(where);
+  if (where == "raised" || where == "damaged" || (where == "wait" && how == "return")) check::expected["errors"] = 1;
   if (where == "residuals" && how == "return") check::expected["errors"] = 2;
   MPI_Errhandler_free(&handler);
   return check::finish();
