@@ -6,10 +6,8 @@
 namespace crimp {
 
 std::optional<Dtype> type_of_user_sum(MPI_Datatype type, MPI_Op op, PassReason* why) {
-  if (half_types_exist()) {
-    if (op == half_sum(Dtype::f16) && type == half_type(Dtype::f16)) return Dtype::f16;
-    if (op == half_sum(Dtype::bf16) && type == half_type(Dtype::bf16)) return Dtype::bf16;
-  }
+  for (const Dtype half : {Dtype::f16, Dtype::bf16})
+    if (are_half_handles(type, op, half)) return half;
   if (may_sum_halves(op)) {
     if (const auto halves = summed_halves(op, type)) return halves;
     *why = PassReason::type;

@@ -31,7 +31,11 @@ Handles& handles(Dtype dtype) {
 
 }  // namespace
 
-bool half_types_exist() { return exist.load(std::memory_order_relaxed); }
+bool are_half_handles(MPI_Datatype type, MPI_Op op, Dtype dtype) {
+  if (op == MPI_OP_NULL || !exist.load(std::memory_order_relaxed)) return false;
+  const Handles& made = handles(dtype);
+  return op == made.sum.known() && type == made.type.known();
+}
 MPI_Datatype half_type(Dtype dtype) { return handles(dtype).type.get(); }
 MPI_Op half_sum(Dtype dtype) { return handles(dtype).sum.get(); }
 

@@ -7,9 +7,9 @@
 
 namespace crimp {
 
+// Whether a call's are these of that type; makes none, as no caller can hold what has not been made.
+bool are_half_handles(MPI_Datatype, MPI_Op, Dtype);
 // Made at first use (local), committed (own_handles.hpp). dtype is f16 or bf16. Throws Error{transport_failed}.
-// True once either has been asked for; until then no caller can hold the handles.
-bool half_types_exist();
 MPI_Datatype half_type(Dtype);
 MPI_Op half_sum(Dtype);
 

@@ -37,7 +37,8 @@ class OwnHandle {
 class OwnType final : public OwnHandle {
  public:
   OwnType(int count, MPI_Datatype of) : count_(count), of_(of) {}
-  MPI_Datatype get();  // throws Error{transport_failed}
+  MPI_Datatype get();                                                           // throws Error{transport_failed}
+  MPI_Datatype known() const { return type_.load(std::memory_order_acquire); }  // MPI_DATATYPE_NULL: not made
 
  private:
   void free() override;
@@ -50,7 +51,8 @@ class OwnType final : public OwnHandle {
 class OwnOp final : public OwnHandle {
  public:
   explicit OwnOp(MPI_User_function* function) : function_(function) {}
-  MPI_Op get();  // throws Error{transport_failed}
+  MPI_Op get();                                                         // throws Error{transport_failed}
+  MPI_Op known() const { return op_.load(std::memory_order_acquire); }  // MPI_OP_NULL: not made
 
  private:
   void free() override;

@@ -1,11 +1,20 @@
 /* Preloaded before Crimp: a wait fails, where a test asks for it, after it has waited (MPI_Wait, or the MPI_Test that
- * completes a request). */
+ * completes a request), or the next operation is not made. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <mpi.h>
 
 int fail_wait; /* which wait from now on */
+int fail_op_create;
 MPI_Comm fail_on;
+
+int PMPI_Op_create(MPI_User_function* function, int commute, MPI_Op* op) {
+  int (*const next)(MPI_User_function*, int, MPI_Op*) =
+      (int (*)(MPI_User_function*, int, MPI_Op*))dlsym(RTLD_NEXT, "PMPI_Op_create");
+  if (!fail_op_create) return next(function, commute, op);
+  fail_op_create = 0;
+  return MPI_ERR_OTHER;
+}
 
 static int waited(int rc) {
   if (!fail_wait || --fail_wait) return rc;

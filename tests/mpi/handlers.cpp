@@ -4,7 +4,7 @@
 // outside of a handler). CALLS: 1 where Crimp compresses a good call, else 0. WHERE: wrong (arguments; run.py compares
 // with a run without Crimp), raised (an error of Crimp's own in the second sum, by CRIMP_FAULT), wait (MPI fails inside
 // Crimp's exchange, by mpi_failing), residuals (it fails there while a named tensor has one: once before the ranks know
-// that all compress, once after), waitall, waitany, waitsome, testall or testany (a
+// that all compress, once after), operation (mpi_failing makes none), waitall, waitany, waitsome, testall or testany (a
 // receive fails beside a sum that does not block), damaged (a sum fails beside another, by CRIMP_FAULT) with the call
 // that finds it: one of these, or get_status.
 #include <algorithm>
@@ -262,6 +262,30 @@ void beside_a_damaged_sum(const std::string& how_many) {
   CHECK(has_sum_of(in, out[1]), "the sum is lost");
 }
 
+// Once Crimp has made its operation for float16, a call of the program's own operation makes none.
+void with_own_operation(int* fail_op_create) {
+  static std::vector<std::uint16_t> halves(kCount, 0x3c00), twice(kCount);
+  static int ones[64], sums[64];
+  static MPI_Op own;
+  const auto allreduce = reinterpret_cast<decltype(&crimp_allreduce)>(dlsym(RTLD_DEFAULT, "crimp_allreduce"));
+  MPI_Op_create(
+      [](void* in, void* inout, int* count, MPI_Datatype*) {
+        for (int i = 0; i < *count; ++i) static_cast<int*>(inout)[i] += static_cast<int*>(in)[i];
+      },
+      1, &own);
+  CHECK(allreduce(halves.data(), twice.data(), kCount, CRIMP_FLOAT16, user, nullptr, 0) == MPI_SUCCESS);
+  ++check::expected["calls"];
+  std::fill(ones, ones + 64, 1);
+  *fail_op_create = 1;
+  ran = 0;
+  leave([] { return MPI_Allreduce(ones, sums, 64, MPI_INT, own, user); });
+  CHECK(*fail_op_create == 1, "an operation was made");
+  CHECK((ran == 0 && outcome == "returned class 0"), "%s", outcome.c_str());
+  CHECK(sums[63] == check::size, "%d", sums[63]);
+  *fail_op_create = 0;
+  MPI_Op_free(&own);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -282,6 +306,7 @@ int main(int argc, char** argv) {
   else if (where == "residuals") around_residuals(of_failing("fail_wait"), fail_on);
   else if (where == "raised") inside_crimp(nullptr, nullptr);
   else if (where == "wait") inside_crimp(of_failing("fail_wait"), fail_on);
+  else if (where == "operation") with_own_operation(of_failing("fail_op_create"));
   else if (where == "damaged") beside_a_damaged_sum(argv[4]);
   else beside_a_receive(where);
   if (where == "raised" || where == "damaged" || (where == "wait" && how == "return")) check::expected["errors"] = 1;
