@@ -185,9 +185,10 @@ void Pipeline::failed(Encoding& encoding, const std::exception& e) {
 }
 
 void Pipeline::failed(const std::exception& e) {
+  const auto* const known = dynamic_cast<const Error*>(&e);
   if (!result_.error)
     insist([&] {
-      result_.error.emplace(ErrorCode::device_failed,
+      result_.error.emplace(known ? known->code() : ErrorCode::device_failed,
                             std::string(e.what()) + "; the result of this call is undefined on this rank");
     });
 }

@@ -52,10 +52,10 @@ TEST_SUITE("reduce_scatter") {
     return plan_route(c.setup.algorithm, part, c.setup.chunk, c.ranks());
   }
 
-  // The host's, but one encoding of several fails.
+  // The host's, but one encoding of several fails, or (0) there is no memory to decode with.
   class Failing final : public Backend {
    public:
-    Failing(Workers& workers, int which) : host_(workers), left_(which) {}
+    Failing(Workers& workers, int which) : host_(workers), decodes_(which != 0), left_(which) {}
     Ticket start_encode(std::span<const EncodeJob> jobs, const Progress& progress) override {
       if (--left_ == 0) throw Error(ErrorCode::device_failed, "planted");
       return host_.start_encode(jobs, progress);
@@ -69,6 +69,7 @@ TEST_SUITE("reduce_scatter") {
     void prepare(const Arena& arena) override { host_.prepare(arena); }
     void finish_encode(Ticket, const Progress&) override {}
     Ticket start_decode(std::span<const DecodeJob> jobs, const Progress& progress) override {
+      if (!decodes_) throw Error(ErrorCode::out_of_memory, "planted");
       return host_.start_decode(jobs, progress);
     }
     void finish_decode(Ticket, const Progress&) override {}
@@ -95,11 +96,12 @@ TEST_SUITE("reduce_scatter") {
 
    private:
     HostBackend host_;
+    const bool decodes_;
     int left_;
   };
 
-  // Every rank's `out` holds its share alone. failing: a rank whose second encoding fails.
-  void run(const Case& c, std::vector<Rank>& ranks, const RunOptions& options = {}, int failing = -1) {
+  // Every rank's `out` holds its share alone. failing: a rank whose second encoding fails, or another.
+  void run(const Case& c, std::vector<Rank>& ranks, const RunOptions& options = {}, int failing = -1, int which = 2) {
     const auto shares = c.shares();
     run_ranks(
         c.ranks(),
@@ -120,7 +122,7 @@ TEST_SUITE("reduce_scatter") {
           Arena arena;
           if (!rank.no_memory) arena.reserve(route->bytes({}).together);
           call.arena = rank.no_memory ? nullptr : &arena;
-          Failing backend(workers, 2);
+          Failing backend(workers, which);
           if (r == failing) call.backend = &backend;
           rank.result = allreduce_compressed(transport, *route, call, workers);
           rank.exchanges = transport.exchanges();
@@ -428,6 +430,11 @@ TEST_SUITE("reduce_scatter") {
     auto failing = ranks_of(c, 1);
     run(c, failing, {}, 1);
     for (const Rank& r : failing) CHECK(r.result.flags == kFlagNoMemory);
+    failing = ranks_of(c, 1);
+    run(c, failing, {}, 1, 0);
+    for (std::size_t r = 0; r < 3; ++r) CHECK(failing[r].result.error.has_value() == (r == 1));
+    REQUIRE(failing[1].result.error);
+    CHECK(failing[1].result.error->code() == ErrorCode::out_of_memory);
   }
 
   TEST_CASE("one rank's flag, or want of memory, ends the call for all, and nothing has changed") {
