@@ -176,7 +176,6 @@ class Verdict {
 class Taken {
  public:
   Taken(const MPI_Request* requests, int count) : requests_(requests) {
-    go_on();
     Pending** last = &first_;
     for (int i = 0; requests && i < count; ++i)
       if (Pending* const p = Requests::get().take(requests[i], this)) {
@@ -336,6 +335,7 @@ class Taken {
 
 bool straight(const NextMpi& next) {
   if (__builtin_expect(!Requests::any(), 1) || inside(next)) return true;
+  go_on();
   Requests::get().reclaim();
   return false;
 }
