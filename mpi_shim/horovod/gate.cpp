@@ -37,20 +37,14 @@ void Gate::reduced(const std::string& name, std::uint64_t bytes) {
   }
   if (search_) search_->reduced(tensor.place);
   // Before the last step was complete. A tensor that nobody waits for may be late for its own.
-  if (tensor.done && !tensor.excluded) {
-    begin_step();
-    current_ = 0;
-    group_ = Group::waiting;
-  }
+  if (tensor.done && !tensor.excluded) begin_step();
   tensor.done = true;
   left_[static_cast<std::size_t>(tensor.group)] -= !tensor.excluded;
   while (current_ < members_.size() && left_[current_] == 0) {
     ++current_;
     group_ = Group::waiting;
   }
-  if (current_ < members_.size()) return;
-  begin_step();
-  current_ = 0;
+  if (current_ == members_.size()) begin_step();
 }
 
 Gate::Tensor& Gate::known(const std::string& name, std::uint64_t bytes) {
@@ -107,6 +101,13 @@ void Gate::begin_step() {
   for (std::size_t g = 0; g < members_.size(); ++g)
     left_[g] = static_cast<std::size_t>(
         std::count_if(members_[g].begin(), members_[g].end(), [&](std::size_t t) { return !tensors_[t].excluded; }));
+  current_ = 0;
+  group_ = Group::waiting;
+  pass_by();
+}
+
+void Gate::pass_by() {
+  while (current_ + 1 < members_.size() && left_[current_] == 0) ++current_;
 }
 
 // How often those tensors have been reduced that have carried most bytes: gradients, whatever else has a name (a metric
@@ -212,15 +213,13 @@ void Gate::group_by(const std::vector<bool>& begins) {
   }
   left_.assign(members_.size(), 0);
   begin_step();
-  current_ = 0;
   if (search_)
     for (const std::size_t i : planned_)
       if (Tensor& t = tensors_[i]; search_->was_reduced(t.place)) {
         t.done = true;
         left_[static_cast<std::size_t>(t.group)] -= !t.excluded;
       }
-  while (current_ + 1 < members_.size() && left_[current_] == 0) ++current_;
-  group_ = Group::waiting;
+  pass_by();
   masks_ = Masks::stale;
   cache_version_ = ~0ull;
 }

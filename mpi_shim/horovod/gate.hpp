@@ -99,6 +99,7 @@ class Gate {
   void reorder(const std::vector<std::uint32_t>& order);  // planned_
   std::vector<NamedTensor> named_tensors() const;         // of planned_
   void begin_step();
+  void pass_by();  // groups of which nothing is left to wait for
   void read_bits(const ResponseCache&);
   std::vector<bool> ready(std::span<const std::int64_t> own_bits) const;  // of tensors_
   void note_ready(std::span<const std::int64_t> own_bits, Clock::time_point);

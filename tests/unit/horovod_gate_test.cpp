@@ -1,6 +1,7 @@
 // The held-bit gate with its clock and its cache in hand.
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -207,6 +208,25 @@ TEST_SUITE("horovod_gate") {
     CHECK(net.pass("a") == "");
     CHECK(net.pass("c") == "c");  // not held
     CHECK(net.pass("ab") == "ab");
+  }
+
+  TEST_CASE("for a group of which all have left the plan nothing is held in later steps") {
+    for (const auto& [plan, all, rest] :
+         {std::array{"cuts=1,3", "abcde", "bcde"}, std::array{"cuts=2", "abcd", "cd"}}) {
+      CAPTURE(plan);
+      Net net(plan, all, 50);
+      now = {};
+      std::uint64_t deadlines = 0;
+      for (int step = 0; step < 8; ++step) {
+        for (std::string ready = rest; !ready.empty(); now += milliseconds(1)) {
+          const std::string passed = net.pass(ready);
+          net.reduce(passed);
+          std::erase_if(ready, [&](char c) { return passed.find(c) != std::string::npos; });
+        }
+        if (step == 3) deadlines = net.count(Release::deadline);
+      }
+      CHECK(net.count(Release::deadline) == deadlines);
+    }
   }
 
   TEST_CASE("the bound goes on while tensors outside the plan are reduced, and while this rank reports something") {
