@@ -6,6 +6,11 @@ namespace crimp {
 
 Sample::Sample(std::uint64_t count, std::uint64_t reads, const Read& read) {
   const std::uint64_t edge = end_of(count), between = count - 2 * edge;
+  if (between <= kElements) {
+    size_ = between;
+    if (between) read(edge, between, values_.data());
+    return;
+  }
   const std::uint64_t run = kElements / reads, stride = between / reads;
   for (std::uint64_t i = 0; i < reads; ++i) {
     // Somewhere in its part of the buffer: places at equal distances would fall on one column of many matrices.

@@ -1,4 +1,5 @@
-// 512 values of a buffer, in 128 clusters of 4 neighbours, at places that are a function of the buffer's length.
+// 512 values of a buffer, in 128 clusters of 4 neighbours, at places that are a function of the buffer's length; of a
+// short buffer all of them.
 #pragma once
 #include <array>
 #include <cstddef>

@@ -251,6 +251,32 @@ TEST_SUITE("sketch") {
 }
 
 TEST_SUITE("call_sequence") {
+  TEST_CASE("of short buffers every value is looked at, once") {
+    for (const std::size_t count : {1u, 3u, 20u, 100u, 127u, 128u, 255u, 256u, 400u, 512u, 544u})
+      for (const std::uint64_t reads : {std::uint64_t{8}, Sample::kClusters}) {
+        CAPTURE(count);
+        const Vector v = normal(count, count);
+        const auto edge = static_cast<std::ptrdiff_t>(Sample::end_of(count));
+        const auto seen = sketch_of(v, reads).sample().values();
+        CHECK(Vector(seen.begin(), seen.end()) == Vector(v.begin() + edge, v.end() - edge));
+      }
+  }
+
+  TEST_CASE("by chance short noise is a gradient's, and not alike") {
+    for (const std::size_t count : {20u, 64u, 100u, 127u, 200u, 400u}) {
+      int not_gradients = 0, alike = 0;
+      for (std::uint64_t i = 0; i < 1000; ++i) {
+        const Sketch a = sketch_of(normal(count, 2 * i + 1)), b = sketch_of(normal(count, 2 * i + 2));
+        not_gradients += !a.gradient() + !b.gradient();
+        const auto direction = Likeness(a, b).direction;
+        alike += direction.likeness > 6 * std::sqrt(direction.variance);
+      }
+      CAPTURE(count);
+      CHECK(not_gradients == 0);
+      CHECK(alike == 0);
+    }
+  }
+
   TEST_CASE("one gradient a step is known from its sixth call on") {
     World world(2);
     Gradient g(1, 1, 1);
