@@ -146,11 +146,13 @@ double Timeline::end_s(const Grouping& grouping) const {
 Grouping best_grouping(const Timeline& step) {
   const std::size_t n = step.bytes.size();
   std::vector<Rest> rest(n + 1);
+  Grouping known;
   double known_s = INFINITY;
   if (!step.blocking) {
     Timeline blocking = step;
     blocking.blocking = true;
-    known_s = step.end_s(best_grouping(blocking));
+    known = best_grouping(blocking);
+    known_s = step.end_s(known);
     rest = rests(step);
   }
   std::vector<std::vector<Way>> fronts(n + 1);
@@ -179,6 +181,8 @@ Grouping best_grouping(const Timeline& step) {
   }
   Grouping best;
   if (n == 0) return best;
+  // A full front may have lost the ways that end as early as the known one.
+  if (fronts[n].empty()) return known;
   const Way* way = &*std::min_element(fronts[n].begin(), fronts[n].end(), [](const Way& a, const Way& b) {
     return a.state.end_s() < b.state.end_s() || (a.state.end_s() == b.state.end_s() && a.groups < b.groups);
   });

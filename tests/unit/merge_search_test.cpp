@@ -2,6 +2,7 @@
 // decoding), and as long as the literature's nets.
 #include <doctest/doctest.h>
 
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <random>
@@ -130,6 +131,36 @@ TEST_SUITE("merge_search") {
                            return CallTime{.wire_s = kByte * static_cast<double>(b)};
                          }};
     CHECK(apart.end_s(best_grouping(apart)) == doctest::Approx(6.001));
+  }
+
+  // Timelines of which a front of eight ways has kept none that ends as early as where calls are blocking.
+  TEST_CASE("where no way is left that ends as early as the blocking one, that one is taken") {
+    for (const std::uint32_t seed : {6618u, 258582u, 299738u, 363664u}) {
+      CAPTURE(seed);
+      std::mt19937 generator(seed);
+      const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(generator()) % n; };
+      const std::uint32_t tensors = 3 + below(10);
+      Timeline step;
+      step.codecs = static_cast<std::uint8_t>(1 + below(4));
+      double ready = 0;
+      for (std::uint32_t i = 0; i < tensors; ++i) {
+        step.ready_s.push_back(ready += below(4));
+        const std::uint32_t small = below(6);
+        step.bytes.push_back(small + (below(3) ? 0 : 20));
+      }
+      std::vector<std::array<double, 6>> lines(step.codecs);
+      for (auto& line : lines)
+        for (double& x : line) x = 0.5 * below(4);
+      step.call = [&](std::uint64_t bytes, std::uint8_t codec) {
+        const auto& line = lines[codec];
+        const double size = 0.2 * static_cast<double>(bytes);
+        return CallTime{line[0] + line[1] * size, line[2] + line[3] * size, line[4] + line[5] * size};
+      };
+      Timeline blocking = step;
+      blocking.blocking = true;
+      step.blocking = false;
+      CHECK(step.end_s(best_grouping(step)) <= step.end_s(best_grouping(blocking)) * (1 + 1e-9));
+    }
   }
 
   TEST_CASE("a tensor that is ready before one ahead of it waits for it") {
