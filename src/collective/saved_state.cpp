@@ -322,7 +322,7 @@ void Redistribution::add(SavedTensor t) {
   const float* const from = floats_of(t);
   for (std::uint64_t i = 0; i < n; ++i) to[i] += static_cast<float>(ratio * static_cast<double>(from[i]));
   same->turns = std::max(same->turns, t.turns);
-  if (same->codec.empty() && keeps_state) {  // an owner's came first
+  if (alike && same->codec.empty() && keeps_state) {  // an owner's came first
     Memory longer(arrays + state);
     std::memcpy(longer.data(), same->payload.data(), arrays);
     std::memcpy(longer.data() + arrays, t.payload.data() + arrays, state);

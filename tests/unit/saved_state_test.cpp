@@ -332,6 +332,21 @@ TEST_SUITE("saved_state") {
     CHECK(floats(mine.tensors[0]) == std::vector<float>{1.25f});  // times 0.5: what 1 * 0.5 + 1 * 0.125 is
   }
 
+  TEST_CASE("a made-up owner's momentum takes no codec's state of a residual, and stays as long as it is") {
+    Redistribution sum(true);
+    SavedState first{{0, 2, 1, 0, 0}, {}, {}}, second{{1, 2, 1, 0, 0}, {}, {}};
+    first.tensors.push_back(tensor("a", {1, 2, 3, 10, 20, 30}, FeedbackKind::momentum, true));
+    second.tensors.push_back(tensor("a", {1, 2, 3, 4}));
+    second.tensors.back().count = 3;
+    second.tensors.back().codec = make_codec("powersgd")->spec();
+    sum.add(std::move(first));
+    sum.add(std::move(second));
+    const SavedState mine = sum.take();
+    REQUIRE(mine.tensors.size() == 1);
+    CHECK(floats(mine.tensors[0]) == std::vector<float>{2, 4, 6, 10, 20, 30});
+    CHECK(mine.tensors[0].codec.empty());
+  }
+
   TEST_CASE("a store gives back what it has loaded, when it is asked for, in bytes or floats") {
     const auto codec = make_codec("topk:ratio=0.01");
     std::vector<float> values(1000);
