@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <ctime>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -63,12 +64,6 @@ struct Wait {
   std::optional<StallWatch> watch;  // while there is a guard
   Wait* next = nullptr;
 };
-struct OfThread {
-  Wait* wait = nullptr;
-  ~OfThread();
-};
-thread_local OfThread of_this_thread;
-
 // The waits of all threads, and the thread that looks at them while there are any. Leaked: it may look while the
 // process ends.
 struct Waits {
@@ -124,8 +119,8 @@ struct Waits {
   }
 };
 
-OfThread::~OfThread() {
-  if (!wait) return;
+void drop(void* of_thread) {
+  auto* const wait = static_cast<Wait*>(of_thread);
   Waits& waits = Waits::get();
   {
     const std::lock_guard lock(waits.mutex);
@@ -133,32 +128,45 @@ OfThread::~OfThread() {
     while (*at != wait) at = &(*at)->next;
     *at = wait->next;
   }
-  delete std::exchange(wait, nullptr);
+  delete wait;
 }
+
+// Of each thread's wait; as in memory/thread_scratch.cpp no thread_local. Nothing where there is none.
+std::optional<pthread_key_t> key() {
+  static const std::optional<pthread_key_t> made = [] {
+    pthread_key_t key;
+    return pthread_key_create(&key, drop) ? std::nullopt : std::optional(key);
+  }();
+  return made;
+}
+
+Wait* of_this_thread() { return key() ? static_cast<Wait*>(pthread_getspecific(*key())) : nullptr; }
 
 }  // namespace
 
 void StallGuard::enter(int rank, int size, std::string what) {
-  if (patience_s.load(std::memory_order_relaxed) == 0) return;
+  if (patience_s.load(std::memory_order_relaxed) == 0 || !key()) return;
   Waits& waits = Waits::get();
-  if (!of_this_thread.wait) {
-    auto* const made = new Wait;
+  Wait* wait = of_this_thread();
+  if (!wait) {
+    auto made = std::make_unique<Wait>();
+    if (pthread_setspecific(*key(), made.get())) return;
+    wait = made.release();
     const std::lock_guard lock(waits.mutex);
-    made->next = waits.first;
-    waits.first = of_this_thread.wait = made;
+    wait->next = std::exchange(waits.first, wait);
   }
   const std::lock_guard lock(waits.mutex);
   if (!waits.started) waits.start();
-  Wait& wait = *of_this_thread.wait;
-  wait.rank = rank, wait.size = size, wait.what = std::move(what);
-  wait.watch.emplace();
-  wait.watch->look(rank, size, [] { return std::string(); });  // begins now
+  wait->rank = rank, wait->size = size, wait->what = std::move(what);
+  wait->watch.emplace();
+  wait->watch->look(rank, size, [] { return std::string(); });  // begins now
 }
 
 StallGuard::~StallGuard() {
-  if (!of_this_thread.wait) return;
+  Wait* const wait = of_this_thread();
+  if (!wait) return;
   const std::lock_guard lock(Waits::get().mutex);
-  of_this_thread.wait->watch.reset();
+  wait->watch.reset();
 }
 
 }  // namespace crimp

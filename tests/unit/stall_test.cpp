@@ -7,7 +7,11 @@
 #include <new>
 #include <thread>
 
+#include "support/no_memory.hpp"
+#include "support/sanitized.hpp"
+
 using namespace crimp;
+using namespace crimp::test;
 
 TEST_SUITE("stall") {
   namespace {
@@ -83,6 +87,10 @@ TEST_SUITE("stall") {
     std::this_thread::sleep_for(std::chrono::milliseconds(1100));
     CHECK(said_in(1) == 1);
     set_stall(10);
+  }
+
+  TEST_CASE("a thread that has never waited may have no memory" * doctest::skip(kSanitized)) {
+    CHECK(status_without_memory([] { const StallGuard guard(0, 2, [] { return std::string("in a test"); }); }) == 0);
   }
 
   TEST_CASE("what is said may fail") {
