@@ -262,6 +262,29 @@ TEST_SUITE("device_codec") {
     CHECK(simt::take_reports() == "");
   }
 
+  // Codecs whose residual grows from call to call under force=1.
+  TEST_CASE("residuals far beyond what values may be are encoded as on the host, and decoded") {
+    for (const char* spec : {"qsgd:s=7,bucket=128,memory=residual,force=1", "qsgd:memory=residual,force=1",
+                             "qsgd:s=1,bucket=10240,memory=residual,force=1", "qsgd:s=200,memory=residual,force=1",
+                             "terngrad:memory=residual,force=1", "randomk:ratio=0.3,scale=1,memory=residual,force=1"})
+      for (const float size : {0x1p40f, 0x1p64f, 0x1p90f, 0x1p118f}) {
+        const auto codec = make_codec(spec);
+        if (!is_asked_for(*codec)) continue;
+        CAPTURE(codec->spec());
+        CAPTURE(size);
+        Case c = make_case(*codec, Data::normal, {10240 + 333}, 0, Use::both, 8);
+        for (float& x : c.memory.plane) x *= size;
+        check_decode(*codec, c.partition, {check_encode(c)});
+        std::vector<float> sum(c.partition.count());
+        const auto body = host_encode(c, c.memory);
+        BodyView view;
+        REQUIRE(view.open(*codec, c.partition, body) == "");
+        Workers workers(1);
+        CHECK(decode_add(*codec, c.partition, {&view, 1}, kCounter, sum.data(), false, workers) == -1);
+      }
+    CHECK(simt::take_reports() == "");
+  }
+
   TEST_CASE("several bodies are added in rank order") {
     for (const auto& codec : device_codecs()) {
       CAPTURE(codec->spec());

@@ -18,6 +18,12 @@ inline constexpr Parameter<float> kRatio{
 inline constexpr auto kUnbiased = flag_parameter(
     "scale", false, "1 multiplies by the width of the stratum (about 1 / ratio): unbiased, without memory");
 
+inline constexpr float kMostSent = 0x1p116f;  // of a scaled value, of a residual that has grown; the rest waits
+CRIMP_HD float scaled(float a, std::uint32_t width) {
+  const float all = a * static_cast<float>(width);
+  return all < -kMostSent ? -kMostSent : all > kMostSent ? kMostSent : all;
+}
+
 // Stratum j of k in a piece of n elements: [begin(j), begin(j + 1)).
 CRIMP_HD std::uint32_t begin(std::uint32_t j, std::uint32_t n, std::uint32_t k) {
   return static_cast<std::uint32_t>(std::uint64_t{j} * n / k);

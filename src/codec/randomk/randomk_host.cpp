@@ -81,7 +81,7 @@ class RandomK final : public Codec {
     const bool scales = scale_ && piece.counter.rank < kSums;
     for (std::uint32_t j = 0; j < k; ++j) {
       const float a = piece.residual_in ? piece.values[at[j]] + piece.residual_in[at[j]] : piece.values[at[j]];
-      sent[j] = scales ? a * static_cast<float>(width(j, n, k)) : a;
+      sent[j] = scales ? scaled(a, width(j, n, k)) : a;
       rest[j] = a - sent[j];
     }
     std::memcpy(out, sent, k * sizeof(float));

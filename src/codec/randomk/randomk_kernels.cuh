@@ -33,7 +33,7 @@ struct Device : device::PieceDevice {
     auto* to = reinterpret_cast<float*>(out);  // all pieces have whole floats
     const bool scales = scale && piece.counter.rank < kSums;
     for_drawn(piece, [&](std::uint32_t i, std::uint32_t j, std::uint32_t wide) {
-      const float x = a[i], sent = scales ? x * static_cast<float>(wide) : x;
+      const float x = a[i], sent = scales ? scaled(x, wide) : x;
       to[j] = sent;
       if (piece.keep) a[i] = x - sent;
     });

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <set>
@@ -104,6 +105,24 @@ TEST_SUITE("randomk") {
     CHECK(codec->decode_add_piece(sum, 3000, counter, together.data()));
     CHECK(difference(separate, together) == "");
     CHECK(codec->traits().summable);
+  }
+
+  TEST_CASE("what is scaled stays finite however large the residual is, and no longer grows then") {
+    const auto codec = make_codec("randomk:ratio=0.01,scale=1,memory=residual,force=1");
+    const std::size_t n = 1000;
+    const auto a = make_data(Data::normal, 6, n);
+    for (const float size : {0x1p100f, 0x1p115f, 0x1p125f}) {
+      std::vector<float> residual(n, size);
+      for (std::size_t i = 0; i < n; i += 2) residual[i] = -size;
+      for (std::uint32_t step = 0; step < 50; ++step) {
+        std::vector<float> d(n);
+        const RandomCounter counter{0, step, 0};
+        REQUIRE(codec->decode_add_piece(encode(*codec, a, counter, residual.data(), residual.data()), n, counter,
+                                        d.data()));
+        for (const float x : d) REQUIRE(std::fabs(x) <= 0x1p116f);
+      }
+      for (const float x : residual) CHECK(std::fabs(x) <= std::max(size, 0x1p117f));
+    }
   }
 
   TEST_CASE("memory: the residual by default, none where it is scaled, and there only by force") {

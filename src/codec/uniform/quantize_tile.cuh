@@ -86,7 +86,8 @@ __device__ inline std::uint32_t clamped_pair(std::uint32_t a, std::uint32_t b, s
 // Codes q + offset of four or eight bits, of the whole tile that begins at `a`, by eight neighbouring threads; as
 // quantize() and dequantize() of uniform.hpp have them. They are clamped last: the lowest and the highest level are
 // whole steps from the base, and what is before the clamp is less than a step outside, since every |a - base| / step is
-// at most the number of levels but for rounding. based: the base may be other than 0.
+// at most the number of levels but for rounding; or it is far outside, where a norm is kMostNorm, and still no sum
+// wraps. based: the base may be other than 0.
 template <std::uint32_t bits, bool based, bool keep>
 __device__ inline void quantize_pairs(float* a, std::uint32_t tile, const Grid& grid, int highest, int offset,
                                       const RandomCounter& counter, std::uint8_t* bytes) {
@@ -104,7 +105,8 @@ __device__ inline void quantize_pairs(float* a, std::uint32_t tile, const Grid& 
         [&](std::uint32_t step, std::uint32_t i, std::uint32_t random, std::uint32_t next) {
           device::Floats<2> x = device::load<2>(a + i);
           const auto level = [&](float y, std::uint32_t u) {
-            return static_cast<std::uint32_t>(__float2int_rn((based ? y - base : y) * inverse)) + u;
+            const float at = based ? (y - base) * inverse : fminf(y * inverse, 0x1p30f);
+            return static_cast<std::uint32_t>(__float2int_rn(at)) + u;
           };
           const std::uint32_t two = clamped_pair(level(x.v[0], random), level(x.v[1], next), most);
           if constexpr (keep) {

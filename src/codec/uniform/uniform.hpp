@@ -14,6 +14,8 @@ namespace crimp::uniform {
 inline constexpr float kMaxMagnitude = 0x1p50f;  // of QSGD and TernGrad: squares and their sums stay finite
 inline constexpr float kSmallestScale =
     0x1p-60f;  // a norm or S below this is sent as 0: 1 / scale stays finite, squares above 0
+inline constexpr float kMostNorm = 0x1p63f;  // a larger one, of a residual that has grown, is sent as this: what is
+                                             // beyond is sent as the highest level, and the rest waits
 inline constexpr float kMinMagnitude =
     0x1p-40f;  // of a tensor: blocks that are sent as 0 are then no part of it that counts
 inline constexpr float kMaxReach = 0x1p100f, kSmallestReach = 0x1p-100f;  // likewise of max-min
@@ -118,7 +120,7 @@ struct Moments {
 };
 CRIMP_HD float norm_of(const Moments& m) {
   const float norm = sqrtf(m.squares);
-  return norm < kSmallestScale ? 0.0f : norm;
+  return norm < kSmallestScale ? 0.0f : norm < kMostNorm ? norm : kMostNorm;
 }
 // min(max |a|, c * max(sigma, |mean|)): sigma is the population's. A piece whose mean outweighs it (a constant, a
 // single element) would be clipped away by c * sigma alone.

@@ -181,7 +181,7 @@ class Qsgd final : public Blocks {
  private:
   static float norm_of(std::span<const float> a) {
     const float norm = std::sqrt(sum64(a, square));
-    return norm < 0x1p-60f ? 0 : norm;
+    return norm < 0x1p-60f ? 0 : std::min(norm, 0x1p63f);
   }
   int s_;
 };

@@ -147,6 +147,24 @@ TEST_SUITE("uniform") {
     }
   }
 
+  TEST_CASE("qsgd's norm is at most 2^63 however large the residual is, which no longer grows then") {
+    const auto codec = make_codec("qsgd:s=1,bucket=10240,memory=residual,force=1");
+    const std::size_t n = 1000;
+    const auto a = make_data(Data::normal, 6, n);
+    for (const float size : {0x1p50f, 0x1p60f, 0x1p64f, 0x1p120f}) {
+      CAPTURE(size);
+      std::vector<float> residual(n, size);
+      for (std::size_t i = 0; i < n; i += 2) residual[i] = -size;
+      for (std::uint32_t step = 0; step < 50; ++step) {
+        const Bytes bytes = encode(*codec, a, {0, step, 0}, residual.data(), residual.data());
+        REQUIRE(legal(*codec, bytes, n));
+        REQUIRE(float_at(bytes, 0) <= 0x1p63f);
+        if (step == 0 && size >= 0x1p60f) REQUIRE(float_at(bytes, 0) == 0x1p63f);
+      }
+      for (const float x : residual) REQUIRE(std::fabs(x) <= std::max(size, 0x1p64f));
+    }
+  }
+
   TEST_CASE("qsgd's noise is that of a bucket, not of a merged buffer") {
     // A layer a thousand times larger than its neighbour leaves the neighbour's error as it was.
     auto a = make_data(Data::normal, 7, 1024);
