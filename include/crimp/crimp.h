@@ -86,8 +86,8 @@ CRIMP_API int crimp_set_idle_waits(MPI_Comm comm, int waits);
 /* Says that the tensor `name` of crimp_allreduce (or Horovod's tensor of that name) is a matrix of rows x cols
  * elements, row by row, which the codec powersgd wants to know: cols is the product of all extents but the first.
  * Otherwise Crimp finds them in the tensor's first call; a rule with cols= says them too. Best before the tensor's
- * first call on `comm`. Collective: every rank of `comm` gives the same between the same calls (else call_differs on
- * all). */
+ * first call on `comm`. They say nothing of a tensor of that name with another number of elements. Collective: every
+ * rank of `comm` gives the same between the same calls (else call_differs on all). */
 CRIMP_API int crimp_set_extents(MPI_Comm comm, const char* name, uint64_t rows, uint64_t cols);
 
 /* Saves and loads what error feedback and momentum keep of the tensors of `comm` that have names (crimp_allreduce's and

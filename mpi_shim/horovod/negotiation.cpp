@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -64,7 +65,9 @@ Options Options::from_environment(int ranks_per_host) {
 }
 
 std::int64_t Negotiation::threshold() const {
-  return (*threshold_ + options_.threshold_unit - 1) / options_.threshold_unit * options_.threshold_unit;
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max() - options_.threshold_unit;
+  return (std::min(*threshold_, most) + options_.threshold_unit - 1) / options_.threshold_unit *
+         options_.threshold_unit;
 }
 
 void Negotiation::begin_cycle() {

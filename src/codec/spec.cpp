@@ -108,6 +108,7 @@ double SpecValues::read(const CodecParameter& row) const {
   double value = 0;
   const auto [end, status] = std::from_chars(s.data(), s.data() + s.size(), value);
   if (status != std::errc() || end != s.data() + s.size()) refuse(row, "a number");
+  value += 0.0;  // -0 is 0
   if (row.step != 0) {
     if (!in_range(row, value, row.least, row.most) || value != std::floor(value / row.step) * row.step) refuse(row);
     return value;

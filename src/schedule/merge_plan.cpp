@@ -32,7 +32,7 @@ MergePlan::MergePlan(std::string_view text) {
       const auto comma = rest.find(',');
       std::uint64_t cut = 0;
       if (!parse_number<std::uint64_t>(rest.substr(0, comma), 1, 1u << 30, cut) ||
-          (!cuts_.empty() && cut <= cuts_.back()))
+          (!cuts_.empty() && cut <= cuts_.back()) || comma + 1 == rest.size())
         refuse();
       cuts_.push_back(cut);
       rest = comma == rest.npos ? std::string_view() : rest.substr(comma + 1);

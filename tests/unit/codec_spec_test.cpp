@@ -173,6 +173,11 @@ TEST_SUITE("codec_spec") {
     CHECK(make_codec("dgc:warmup=100000")->spec() == make_codec("dgc:warmup=1e+05")->spec());
   }
 
+  TEST_CASE("a zero has no sign in canonical texts") {
+    CHECK(make_codec("threshold:v=-0")->spec() == make_codec("threshold:v=0")->spec());
+    CHECK(make_codec("threshold:v=-0")->parameter_word() == make_codec("threshold:v=0")->parameter_word());
+  }
+
   TEST_CASE("numbers in texts read back as the same float") {
     for (const double x : {1.0, 1.5, 1.75, 1.1, 1.9999999, 0.1})
       CHECK(std::strtof(spec_number(x).c_str(), nullptr) == static_cast<float>(x));

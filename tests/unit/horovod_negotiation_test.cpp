@@ -111,6 +111,8 @@ TEST_SUITE("horovod_negotiation") {
     follow_all("4 ranks", with([](auto& r) { r.ranks = 4; }));
     follow_all("150 tensors (3 words of bits)", with([](auto& r) { r.tensors = 150; }), 200);
     follow_all("threshold 100 kB", with([](auto& r) { r.threshold = 102400; }));
+    follow_all("no threshold",
+               with([](auto& r) { r.threshold = std::numeric_limits<std::int64_t>::max(), r.threshold_unit = 512; }));
     follow_all("threshold 0", with([](auto& r) { r.threshold = 0; }));
     follow_all("tensors of one size, 64 kB", with([](auto& r) { r.equal_sizes = true, r.threshold = 65536; }));
     follow_all("float16, float32 and int64", with([](auto& r) { r.mixed_types = true; }));

@@ -73,8 +73,9 @@ TEST_SUITE("merge_plan") {
   }
 
   TEST_CASE("what is no plan is refused, with the legal ones") {
-    for (const char* text : {"", "none", "ALL", "all=1", "bytes", "bytes=", "bytes=0", "bytes=-1", "bytes=1q", "y=0",
-                             "y=", "y=two", "cuts=", "cuts=0", "cuts=2,2", "cuts=3,1", "cuts=1,,2", "cuts=1;2"}) {
+    for (const char* text :
+         {"", "none", "ALL", "all=1", "bytes", "bytes=", "bytes=0", "bytes=-1", "bytes=1q", "y=0", "y=", "y=two",
+          "cuts=", "cuts=0", "cuts=2,2", "cuts=3,1", "cuts=1,,2", "cuts=3,", "cuts=1;2"}) {
       CAPTURE(text);
       bool refused = false;
       try {
