@@ -80,28 +80,24 @@ const CudaDriver* cuda_driver() noexcept {
   return driver;
 }
 
-namespace {
-
-bool context_exists(const CudaDriver& driver) noexcept {
+bool cuda_initialised(const CudaDriver& driver) noexcept {
   void* context = nullptr;
-  const int state = driver.get_current(&context);
-  if (state == 0 && context) return true;
+  if (driver.get_current(&context) != 0) return false;
+  leave_cuda_to_parent();
+  return true;
+}
+
+bool cuda_context_exists(const CudaDriver& driver) noexcept {
+  void* context = nullptr;
+  if (driver.get_current(&context) == 0 && context) return true;
   int devices = 0;
-  if (state != 0 || driver.get_count(&devices) != 0) return false;  // the application has not begun
+  if (driver.get_count(&devices) != 0) return false;
   for (int device = 0; device < devices; ++device) {
     unsigned flags = 0;
     int active = 0;
     if (driver.primary_state(device, &flags, &active) == 0 && active) return true;
   }
   return false;
-}
-
-}  // namespace
-
-bool cuda_context_exists(const CudaDriver& driver) noexcept {
-  if (!context_exists(driver)) return false;
-  leave_cuda_to_parent();
-  return true;
 }
 
 void leave_cuda_to_parent() noexcept {
@@ -143,6 +139,7 @@ PointerAttributes pointer_attributes(const CudaDriver& driver, const void* point
   void* values[] = {&type, &managed, &device, &context};
   // Of memory that CUDA does not know it says so (values of zero), or fails.
   if (driver.pointer_attributes(4, attributes, values, reinterpret_cast<std::uintptr_t>(pointer)) != 0) return {};
+  if (managed && device < 0) return {};  // of no device, as a pool's on the host: the host reads and writes it
   if (!managed && type != kDevice)
     return {type == kHost ? PointerAttributes::pinned : PointerAttributes::plain, -1, nullptr};
   const bool foreign = context && context != primary_context(driver, device);

@@ -27,13 +27,15 @@ struct CudaDriver {
   int (*exchange_capture_mode)(int* mode);
 };
 
-// Null until libcuda.so.1 is mapped, and in the child of a process that had a context: there the driver is of no use. A
-// call costs about 11 ns until then, and a load afterwards.
+// Null until libcuda.so.1 is mapped, and in the child of a process that had initialised it: there the driver is of no
+// use. A call costs about 11 ns until then, and a load afterwards.
 const CudaDriver* cuda_driver() noexcept;
-// Whether the application uses CUDA: this thread has a context, or a device's primary one is active. One call of the
-// driver where the application has not initialised it or sees no device, else one more for each device.
+// Whether the application has initialised it, which stays so. One call of the driver.
+bool cuda_initialised(const CudaDriver&) noexcept;
+// Whether a context is known: this thread has one, or a device's primary one is active. Others cannot be asked for but
+// by pointers to what is in them. A call of the driver where the thread has one, else two and one for each device.
 bool cuda_context_exists(const CudaDriver&) noexcept;
-// From now on cuda_driver() is null in children. What says that a context exists does it as well, but a plugin has a
+// From now on cuda_driver() is null in children. What says that CUDA is initialised does it as well, but a plugin has a
 // driver of its own.
 void leave_cuda_to_parent() noexcept;
 // Of an active one, retained once and kept; null where it cannot be had.

@@ -16,7 +16,7 @@ std::string& setting() {
   static auto& text = *new std::string("auto");
   return text;
 }
-std::atomic<bool> tried{false}, refused{false}, context{false};
+std::atomic<bool> off{false}, tried{false}, initialised{false}, context{false};
 std::atomic<const DevicePlugin*> loaded{nullptr};
 
 std::string beside_this_library() {
@@ -43,12 +43,21 @@ const DevicePlugin* load(const std::string& file) {
   return plugin ? plugin : refuse(why);
 }
 
+// Null until the application has initialised it.
 const CudaDriver* driver_in_use() noexcept {
   const CudaDriver* driver = cuda_driver();
-  if (!driver || context.load(std::memory_order_relaxed)) return driver;
-  if (!cuda_context_exists(*driver)) return nullptr;
-  context.store(true, std::memory_order_relaxed);
+  if (!driver || initialised.load(std::memory_order_relaxed)) return driver;
+  if (!cuda_initialised(*driver)) return nullptr;
+  initialised.store(true, std::memory_order_relaxed);
   return driver;
+}
+
+bool context_exists() noexcept {
+  const CudaDriver* driver = driver_in_use();
+  if (!driver || context.load(std::memory_order_relaxed)) return driver;
+  if (!cuda_context_exists(*driver)) return false;
+  context.store(true, std::memory_order_relaxed);
+  return true;
 }
 
 }  // namespace
@@ -56,32 +65,32 @@ const CudaDriver* driver_in_use() noexcept {
 void set_device_plugin(const std::string& text) {
   const std::lock_guard lock(mutex);
   setting() = text;
+  off.store(text == "off", std::memory_order_relaxed);
 }
 
 const DevicePlugin* device_plugin() noexcept {
-  if (!driver_in_use()) return nullptr;
+  if (!context_exists()) return nullptr;
   if (tried.load(std::memory_order_acquire)) return loaded.load(std::memory_order_relaxed);
   const std::lock_guard lock(mutex);
   if (tried.load(std::memory_order_relaxed)) return loaded.load(std::memory_order_relaxed);
   try {
-    if (setting() != "off") {
-      refused.store(true, std::memory_order_relaxed);
+    if (setting() != "off")
       loaded.store(load(setting() == "auto" ? beside_this_library() : setting()), std::memory_order_relaxed);
-      refused.store(!loaded.load(std::memory_order_relaxed), std::memory_order_relaxed);
-    }
   } catch (const std::exception&) {
   }
   tried.store(true, std::memory_order_release);
   return loaded.load(std::memory_order_relaxed);
 }
 
-bool reaches_device_memory() noexcept {
-  return driver_in_use() && (device_plugin() || refused.load(std::memory_order_relaxed));
-}
+bool reaches_device_memory() noexcept { return !off.load(std::memory_order_relaxed) && driver_in_use(); }
 
 PointerAttributes pointer_attributes(const void* pointer) noexcept {
   const CudaDriver* driver = driver_in_use();
-  return driver ? pointer_attributes(*driver, pointer) : PointerAttributes{};
+  if (!driver) return {};
+  const PointerAttributes found = pointer_attributes(*driver, pointer);
+  // The context that it is in may be one that only another thread has.
+  if (found.on_device() && !context.load(std::memory_order_relaxed)) context.store(true, std::memory_order_relaxed);
+  return found;
 }
 
 }  // namespace crimp

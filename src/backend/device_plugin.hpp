@@ -47,11 +47,11 @@ void set_device_plugin(const std::string& setting);
 const DevicePlugin* device_plugin() noexcept;
 
 // Whether DeviceAccess reaches values in device memory: by the plugin, or, where it should be there and is not, by the
-// driver. False where no context exists yet, and where the plugin is off.
+// driver. False where the application has not initialised CUDA, and where the plugin is off.
 bool reaches_device_memory() noexcept;
 
-// Where a pointer leads; plain while the application has no context. Under 1 us, and a load and a branch in programs
-// without CUDA (but for the 11 ns of cuda_driver()).
+// Where a pointer leads; plain while the application has not initialised CUDA. Under 1 us, and a load and a branch in
+// programs without CUDA (but for the 11 ns of cuda_driver()).
 PointerAttributes pointer_attributes(const void*) noexcept;
 
 }  // namespace crimp
