@@ -263,17 +263,21 @@ void CudaBackend::poll_copies() {
   if (waits) cudaGetLastError();  // "not ready" is no error of the application's
 }
 
-// Every query is a call into the driver, so the more has been waited the longer none is made.
+// Every query is a call into the driver, so the more has been waited the longer none is made. Progress is MPI's, whose
+// error handlers may leave by longjmp: the thread has its own context then.
 void CudaBackend::wait(cudaEvent_t event, const Progress& progress) {
   using std::chrono::steady_clock;
   constexpr std::chrono::nanoseconds kLeast{2000}, kMost{50000};
   const auto begun = steady_clock::now();
   for (bool waited = false;; waited = true) {
-    const cudaError_t state = cudaEventQuery(event);
-    if (state != cudaErrorNotReady) {
-      if (waited) cudaGetLastError();  // as above
-      check_cuda(state, "cudaEventQuery");
-      return;
+    {
+      const ContextGuard here(device_);
+      const cudaError_t state = cudaEventQuery(event);
+      if (state != cudaErrorNotReady) {
+        if (waited) cudaGetLastError();  // as above
+        check_cuda(state, "cudaEventQuery");
+        return;
+      }
     }
     const auto now = steady_clock::now();
     const auto next = now + std::clamp<std::chrono::nanoseconds>((now - begun) / 8, kLeast, kMost);
@@ -285,13 +289,13 @@ void CudaBackend::wait(cudaEvent_t event, const Progress& progress) {
 }
 
 void CudaBackend::finish_encode(Ticket ticket, const Progress& progress) {
-  const ContextGuard here(device_);
   const auto at = static_cast<std::size_t>(ticket);
   InFlight& slot = in_flight_[at];
   slot.lost = true;  // unless its end is seen
   if (!slot.sized) {
     wait(slot.ready, progress);
     note_sizes(at);
+    const ContextGuard here(device_);
     copy_to_host(slot);
   }
   wait(slot.done, progress);
@@ -355,7 +359,6 @@ Backend::Ticket CudaBackend::start_decode(std::span<const DecodeJob> jobs, const
 }
 
 void CudaBackend::finish_decode(Ticket ticket, const Progress& progress) {
-  const ContextGuard here(device_);
   const auto at = static_cast<std::size_t>(ticket);
   InFlight& slot = in_flight_[at];
   slot.lost = true;  // unless its end is seen
@@ -457,8 +460,8 @@ void CudaBackend::magnitudes(Dtype type, const void* values, std::span<const Gro
 
 void CudaBackend::begin(bool everything) {
   const ContextGuard here(device_);
+  for (auto& slot : in_flight_) slot.lost = slot.taken;  // of a call that was left by longjmp
   retire_lost();
-  for (auto& slot : in_flight_) slot.taken = false;
   if (everything) {
     CRIMP_CUDA(cudaDeviceSynchronize());
     return;

@@ -76,8 +76,8 @@ class CudaBackend final : public Backend {
   ChunkTable upload(TableWriter&, const ChunkArrays&) const;
   void note_sizes(std::size_t slot);
   void copy_to_host(InFlight&);
-  void poll_copies();  // copies that wait for nothing but their sizes
-  void wait(cudaEvent_t, const Progress&);
+  void poll_copies();                       // copies that wait for nothing but their sizes
+  void wait(cudaEvent_t, const Progress&);  // outside of a ContextGuard
   void order(cudaStream_t after, cudaStream_t before, cudaEvent_t);
 
   int device_;

@@ -65,8 +65,10 @@ SumSteps* CudaBackend::sum_steps(const Codec& codec) {
   if (steps) return steps.get();
   if (auto kernels = make_device_sums(codec))
     steps = std::make_unique<CudaSumSteps>(device_, compute_, std::move(kernels), [this](const Progress& progress) {
-      const ContextGuard here(device_);
-      CRIMP_CUDA(cudaEventRecord(entered_, compute_));
+      {
+        const ContextGuard here(device_);
+        CRIMP_CUDA(cudaEventRecord(entered_, compute_));
+      }
       wait(entered_, progress);
     });
   return steps.get();

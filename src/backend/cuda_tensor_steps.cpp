@@ -65,10 +65,13 @@ class CudaTensorSteps final : public TensorSteps {
  public:
   CudaTensorSteps(int device, cudaStream_t stream) : device_(device), stream_(stream) {}
 
-  void load(const Codec& codec) override {
+  void load(const Codec& codec, std::size_t tensors) override {
     const ContextGuard here(device_);
     check_cuda(static_cast<cudaError_t>(powersgd::load_steps(powersgd::parameters_of(codec).rank)),
                "the loading of kernels");
+    const std::size_t bytes = 2 * tensors * sizeof(powersgd::DeviceTensor);  // of all, and each by itself
+    grow(table_, bytes, pinned_memory());
+    grow(table_there_, bytes, device_memory(device_));
     const auto wanted = codec.parameter(powersgd::kGemm);
     if (wanted == Gemm::own || products_ || gave_up_) return;
     // What else a program needs a library of some hundred megabytes for, Crimp does not know: by itself it loads none.
@@ -87,8 +90,8 @@ class CudaTensorSteps final : public TensorSteps {
     // The tensors of all, and behind them each by itself.
     const std::size_t n = tensors.size(), entries = products_ ? 2 * n : n,
                       bytes = entries * sizeof(powersgd::DeviceTensor);
-    grow(table_, bytes, pinned_memory());
-    grow(table_there_, bytes, device_memory(device_));
+    if (bytes > std::min(table_.bytes(), table_there_.bytes()))
+      throw Error(ErrorCode::device_failed, "there are more tensors than were prepared for; this is a defect of Crimp");
     auto* const to = reinterpret_cast<powersgd::DeviceTensor*>(table_.data());
     const auto* const there = reinterpret_cast<const powersgd::DeviceTensor*>(table_there_.data());
     all_ = powersgd::device_tensors(tensors, to, by_cublas_);

@@ -46,7 +46,7 @@ class LowRankRoute final : public RoutePlan {
   void prepare(Backend& backend) const override {
     TensorSteps* const steps = backend.tensor_steps();
     if (!steps) return;
-    steps->load(*part.codec);
+    steps->load(*part.codec, part.layout->segments.size());
     pass_on_complaint(*steps);
   }
   // Of what the ranks know of the tensors' shapes, or of knowing nothing, where they know different things.

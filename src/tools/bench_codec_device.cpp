@@ -271,7 +271,7 @@ class StepBench : Bench {
   void step(powersgd::Step which, Stream s) {
     if (!steps_) {
       steps_ = device_.plugin.make_tensor_steps(device_.index, s);
-      steps_->load(codec_);
+      steps_->load(codec_, tensors_.size());
       steps_->prepare(codec_, tensors_, 1.0f);
     }
     steps_->start(which, {});

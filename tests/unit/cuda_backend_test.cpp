@@ -10,6 +10,7 @@
 
 #include "backend/cuda_backend.hpp"
 #include "backend/cuda_blas.hpp"
+#include "backend/cuda_driver.hpp"
 #include "backend/cuda_memory.hpp"
 #include "backend/cuda_tensor_steps.hpp"
 #include "codec/powersgd/tensor_steps.hpp"
@@ -22,6 +23,7 @@
 #include "support/data.hpp"
 #include "support/effort.hpp"
 #ifdef CRIMP_SIMT
+#include "support/simt/driver.hpp"
 #include "support/thread_transport.hpp"
 #endif
 
@@ -280,6 +282,103 @@ TEST_SUITE("cuda_backend") {
     cudaFree(context);
   }
 
+  // Values of a call that begins anew, and one piece of work of them.
+  struct OneEncoding {
+    explicit OneEncoding(const char* spec)
+        : codec(make_codec(spec)), backend(0, false), staging(backend.staging()),
+          values(kElements * sizeof(float), cuda::device_memory(0)) {
+      partition.add_group(kElements);
+      backend.prepare(*codec, partition, 1);
+      staging.reserve(partition.body_bound(*codec));
+      backend.prepare(staging);
+      backend.begin(false);
+      const auto in = make_data(Data::normal, 4, kElements);
+      cuda::device_memory(0).write(values.data(), in.data(), values.bytes());
+      body = reinterpret_cast<std::uint8_t*>(staging.take(partition.body_bound(*codec)));
+      expected.resize(partition.body_bound(*codec));
+      Workers workers(1);
+      expected.resize(encode_body(*codec, partition, in.data(), {}, {}, expected.data(), nullptr, workers));
+    }
+    Backend::Ticket start() {
+      const EncodeJob job{*codec, partition, reinterpret_cast<float*>(values.data()), {}, {}, body, nullptr, &bytes};
+      return backend.start_encode({&job, 1}, {});
+    }
+    bool complete() const { return std::memcmp(body, expected.data(), expected.size()) == 0; }
+
+    static constexpr std::uint64_t kElements = 30000;
+    std::shared_ptr<const Codec> codec;
+    ChunkPartition partition;
+    cuda::CudaBackend backend;
+    Arena staging;
+    Memory values;
+    std::uint8_t* body = nullptr;
+    std::vector<std::uint8_t> expected;
+    std::uint64_t bytes = 0;
+  };
+
+#ifdef CRIMP_SIMT
+  TEST_CASE("progress, which may leave by longjmp, is made in the thread's own context") {
+    void* context = nullptr;
+    REQUIRE(cudaMalloc(&context, 1) == cudaSuccess);
+    for (const char* spec : {"fp16", "3lc"}) {  // whose sizes are known, or awaited
+      CAPTURE(std::string(spec));
+      OneEncoding one(spec);
+      void* const own = simt::make_context(0);
+      int asked = 0, others = 0;
+      const Progress progress([&] { ++asked, others += simt::current_context() != own; });
+      one.backend.finish_encode(one.start(), progress);
+      CHECK(one.complete());
+      BodyView view;
+      REQUIRE(view.open(*one.codec, one.partition, {one.body, one.bytes}) == "");
+      const Memory out(one.values.bytes(), cuda::device_memory(0));
+      int bad = 0;
+      const DecodeJob decoding{*one.codec, one.partition, {&view, 1}, {}, reinterpret_cast<float*>(out.data()), false,
+                               0,          &bad};
+      one.backend.finish_decode(one.backend.start_decode({&decoding, 1}, progress), progress);
+      CHECK(bad == -1);
+      CHECK(asked > 0);
+      CHECK(others == 0);
+      CHECK(simt::pop_context() == own);
+    }
+    cudaFree(context);
+  }
+#endif
+
+  TEST_CASE("a call begins when what one before has left is complete") {
+    void* context = nullptr;
+    REQUIRE(cudaMalloc(&context, 1) == cudaSuccess);
+    OneEncoding one("fp16");
+    one.start();  // and leaves by longjmp
+    one.backend.begin(false);
+    CHECK(one.complete());
+    one.backend.synchronize();
+    cudaFree(context);
+  }
+
+  TEST_CASE("managed memory that belongs to no device is the host's") {
+    static int ordinal;
+    CudaDriver driver{};
+    driver.pointer_attributes = [](unsigned count, const int* attributes, void** values, std::uint64_t) {
+      for (unsigned i = 0; i < count; ++i) switch (attributes[i]) {
+          case 1: *static_cast<void**>(values[i]) = nullptr; break;  // its context
+          case 2: *static_cast<unsigned*>(values[i]) = 2; break;     // memory of a device
+          case 8: *static_cast<unsigned*>(values[i]) = 1; break;     // managed
+          case 9: *static_cast<int*>(values[i]) = ordinal; break;
+        }
+      return 0;
+    };
+    const float value = 0;
+    for (const int of : {0, 3}) {
+      ordinal = of;
+      CHECK(pointer_attributes(driver, &value).kind == PointerAttributes::managed);
+      CHECK(pointer_attributes(driver, &value).device_index == of);
+    }
+    for (const int of : {-1, -2}) {  // CU_DEVICE_CPU, CU_DEVICE_INVALID
+      ordinal = of;
+      CHECK(pointer_attributes(driver, &value).kind == PointerAttributes::plain);
+    }
+  }
+
   // PowerSGD's steps of several tensors, on the device and on the host, each with its own memory.
   class Steps {
    public:
@@ -306,7 +405,7 @@ TEST_SUITE("cuda_backend") {
       host_.values = make_data(Data::normal, salt, count_);
       device_.write(there_[0].data(), host_.values.data(), there_[0].bytes());
       const auto mine = tensors(host_.pointers(), salt), theirs = tensors(pointers_there(), salt);
-      steps_->load(*codec_);
+      steps_->load(*codec_, theirs.size());
       steps_->prepare(*codec_, theirs, 0.25f);
       Workers workers(1);
       for (const auto step : {powersgd::Step::project, powersgd::Step::project_back, powersgd::Step::rebuild}) {

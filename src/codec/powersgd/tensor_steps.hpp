@@ -14,11 +14,11 @@ class Codec;
 class TensorSteps {
  public:
   virtual ~TensorSteps() = default;
-  // Whatever the codec's steps need besides the tensors': before prepare(), once for all calls. Throws
-  // Error{out_of_memory}.
-  virtual void load(const Codec&) {}
+  // Whatever the codec's steps need for so many tensors besides their arrays: before prepare(), once for all calls.
+  // Throws Error{out_of_memory}.
+  virtual void load(const Codec&, std::size_t /*tensors*/) {}
   // Of the next steps. The tensors' arrays are in the backend's memory; they and `tensors` stay until the last step is
-  // complete. share: of this rank in the result. Throws Error{out_of_memory}.
+  // complete. share: of this rank in the result.
   virtual void prepare(const Codec&, std::span<const powersgd::Tensor> tensors, float share) = 0;
   virtual void start(powersgd::Step, const Progress& progress) = 0;  // complete after Backend::synchronize()
   // What load() or a step could not do as the codec's parameters say, and did otherwise; empty: nothing new.
