@@ -29,6 +29,9 @@ auto read_in_runs(const PointerAttributes& where, const void* values, Dtype type
   });
 }
 
+// Where it is not, kernels fault, and copies do not.
+bool aligned(const void* values, Dtype type) { return reinterpret_cast<std::uintptr_t>(values) % size_of(type) == 0; }
+
 }  // namespace
 
 SessionBuffers::Device::Device(const DevicePlugin& plugin, int at, bool device_bodies)
@@ -184,12 +187,14 @@ std::string CallValues::why_through_host(std::span<const std::shared_ptr<const R
 }
 
 // False: not there, and through_host_ says why.
-bool CallValues::begin_on_device(std::span<const std::shared_ptr<const RoutePlan>> routes, std::size_t pinned_bytes) {
+bool CallValues::begin_on_device(std::span<const std::shared_ptr<const RoutePlan>> routes, std::uint64_t packed) {
   const int index = to_.on_device() ? to_.device_index : from_.device_index;
   if (from_.on_device() != to_.on_device() || from_.device_index != to_.device_index || from_.foreign != to_.foreign) {
     through_host_ = "its buffers are in different memory";
   } else if (!at_->why_no_kernels().empty()) {
     through_host_ = at_->why_no_kernels();
+  } else if (!aligned(request_.send, request_.dtype) || !aligned(request_.receive, request_.dtype)) {
+    through_host_ = "its buffers are not aligned to their elements";
   } else if (through_host_.empty() && scratch_.gives_up(index)) {
     through_host_ = kNoRoom;
   }
@@ -198,7 +203,7 @@ bool CallValues::begin_on_device(std::span<const std::shared_ptr<const RoutePlan
     SessionBuffers::Device& device = scratch_.device_at(index);
     through_host_ = why_through_host(routes, device);
     if (!through_host_.empty()) return false;
-    device.packed.reserve(pinned_bytes);
+    device.packed.reserve(packed);
     device.backend->begin(request_.synchronize_all);
     device_ = &device;
     backend_ = device.backend.get();
@@ -212,8 +217,8 @@ bool CallValues::begin_on_device(std::span<const std::shared_ptr<const RoutePlan
 void CallValues::begin(std::span<const std::shared_ptr<const RoutePlan>> routes, std::uint64_t packed) {
   if (!on_device()) return;
   at_.emplace(to_.on_device() ? to_ : from_);
+  if (begin_on_device(routes, packed)) return;
   const std::size_t bytes = request_.count * size_of(request_.dtype);
-  if (begin_on_device(routes, packed + bytes + kPayloadAlign)) return;
   auto* const copy = scratch_.staged(at_->staging(), bytes + kPayloadAlign).take(bytes);
   at_->synchronize(request_.synchronize_all);
   if (from_.on_device()) {

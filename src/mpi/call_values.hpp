@@ -69,8 +69,8 @@ class CallValues {
   // Whether 65536 of a tensor's values in the host's memory are whole numbers, or also of one sign (`signs`; not all
   // the same), where a sketch of sparse ones sees zeros only. Mostly the first values say that they are not.
   bool counts(const Segment&, bool signs) const;
-  // Before anything below. `packed` bytes of host memory are wanted besides. Where the device has no memory for kernels
-  // the values go through the host's.
+  // Before anything below. packed: bytes of packed() that will be taken. Where the device has no memory for kernels the
+  // values go through the host's.
   void begin(std::span<const std::shared_ptr<const RoutePlan>>, std::uint64_t packed);
   // After an Error{out_of_memory} of what follows begin(): whether it was the device's, so that another begin() can do
   // without. Nothing of the call's values has changed then.
@@ -101,7 +101,7 @@ class CallValues {
   const AllreduceRequest& request_;
   SessionBuffers& scratch_;
   std::string why_through_host(std::span<const std::shared_ptr<const RoutePlan>>, SessionBuffers::Device&) const;
-  bool begin_on_device(std::span<const std::shared_ptr<const RoutePlan>>, std::size_t pinned_bytes);
+  bool begin_on_device(std::span<const std::shared_ptr<const RoutePlan>>, std::uint64_t packed);
 
   PointerAttributes from_, to_;
   std::optional<DeviceAccess> at_;            // of the buffers, where one is on a device
