@@ -229,20 +229,26 @@ class InNodes final : public Exchange {
   // As of a rank's own values (mpi/bound_call.cpp): a tensor that is zero on the whole node while others are not has no
   // gradient in this step, and what leaders and owners hold back of it waits.
   void leave_idle(const float* sums, CallBuffers& between) const {
-    const Layout& layout = *route_.part.layout;
+    const auto& segments = route_.part.layout->segments;
     const Codec& codec = *route_.part.codec;
-    if (between.residuals.empty() || call_.backend || !has_name(layout.source) || codec.traits().whole_tensors ||
+    if (between.residuals.empty() || !has_name(route_.part.layout->source) || codec.traits().whole_tensors ||
         codec.feedback().kind != FeedbackKind::residual)
       return;
-    const auto idle = [&](const Segment& s) {
-      return std::all_of(sums + s.offset, sums + s.offset + s.count, [](float x) { return x == 0; });
-    };
-    const auto& segments = layout.segments;
+    std::vector<bool> idle;
+    try {
+      std::vector<Group> groups;
+      for (const Segment& s : segments) groups.push_back({s.offset, s.count});
+      idle = all_zeros(call_.backend, sums, groups);
+    } catch (const std::exception&) {  // what waits comes; a device that has failed cannot encode the sums either
+      return;
+    }
     // Tensors of other codecs are in the sums, too; what has no name is padding.
-    const auto quiet = [&](const Segment& s) { return (!s.summed() && s.key.empty()) || idle(s); };
-    if (!call_.idle_waits && std::all_of(segments.begin(), segments.end(), quiet)) return;
+    bool quiet = true;
     for (std::size_t s = 0; s < segments.size(); ++s)
-      if (segments[s].summed() && idle(segments[s])) between.residuals[s] = nullptr, between.idle[s] = true;
+      quiet = quiet && ((!segments[s].summed() && segments[s].key.empty()) || idle[s]);
+    if (!call_.idle_waits && quiet) return;
+    for (std::size_t s = 0; s < segments.size(); ++s)
+      if (segments[s].summed() && idle[s]) between.residuals[s] = nullptr, between.idle[s] = true;
   }
 
   // The other leaders wait for this one, too.

@@ -1,5 +1,7 @@
 #include "collective/plan.hpp"
 
+#include <algorithm>
+
 namespace crimp {
 
 std::uint64_t bytes_for_others(const PartPlan& part, int rank) {
@@ -14,6 +16,19 @@ std::uint64_t bytes_for_others(const PartPlan& part, int rank) {
     elements -= summed(own.begin, own.end);
   }
   return elements * size_of(part.dtype);
+}
+
+std::vector<bool> all_zeros(Backend* backend, const float* values, std::span<const Group> groups) {
+  std::vector<bool> zeros;
+  if (backend) {
+    std::vector<double> largest(groups.size());
+    backend->magnitudes(Dtype::f32, values, groups, largest.data());
+    for (const double l : largest) zeros.push_back(l == 0);
+  } else {
+    for (const Group& g : groups)
+      zeros.push_back(std::all_of(values + g.offset, values + g.offset + g.count, [](float x) { return x == 0; }));
+  }
+  return zeros;
 }
 
 }  // namespace crimp

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "backend/backend.hpp"
@@ -122,5 +123,8 @@ class RoutePlan {
  private:
   static std::uint64_t next_id();
 };
+
+// Which groups of `values` are all zeros, in the memory of a backend or, where that is null, the host's.
+std::vector<bool> all_zeros(Backend*, const float* values, std::span<const Group>);
 
 }  // namespace crimp

@@ -287,13 +287,15 @@ class TwoShot final : public Rounds<TwoShot> {
   // What a rank left because it had no values, all have left where the sum has none.
   void leave_idle(BoundSlice& own) {
     if (call_.idle.empty()) return;
-    const float* const values = sums(own);
-    for (std::size_t g = 0; g < own.feedback.size(); ++g) {
-      const Group group = own.partition().groups()[g];
-      const float* const first = values + group.offset;
-      if (call_.idle[own.slice->segments[g]] &&
-          std::all_of(first, first + group.count, [](float value) { return value == 0.0f; }))
-        own.feedback[g] = {.turn = own.feedback[g].turn};
+    const auto idle = [&](std::size_t g) { return call_.idle[own.slice->segments[g]]; };
+    try {
+      std::vector<Group> groups;
+      for (std::size_t g = 0; g < own.feedback.size(); ++g)
+        if (idle(g)) groups.push_back(own.partition().groups()[g]);
+      const std::vector<bool> zeros = all_zeros(call_.backend, sums(own), groups);
+      for (std::size_t g = 0, i = 0; g < own.feedback.size(); ++g)
+        if (idle(g) && zeros[i++]) own.feedback[g] = {.turn = own.feedback[g].turn};
+    } catch (const std::exception&) {  // what waits comes; a device that has failed cannot encode the sum either
     }
   }
 

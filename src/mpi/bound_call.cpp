@@ -204,12 +204,12 @@ class Binder {
   // Beside others a tensor whose values are all zeros has no gradient in this step, as that of a layer which was not
   // used: what its residual holds would come where nobody looks for it (DDP's find_unused_parameters), and waits. A
   // call of nothing but zeros asks for what is held back, and has it, unless the program says otherwise. Momenta and
-  // averages go on without a gradient, and what powersgd keeps is equal on all ranks. In a device's memory kernels have
-  // not been tried with residuals of some tensors only. Returns which, empty where none may.
+  // averages go on without a gradient, and what powersgd keeps is equal on all ranks. Returns which, empty where none
+  // may.
   std::vector<bool> leave_idle(std::size_t p, std::vector<Residual*>& kept) const {
     std::vector<bool> idle;
     const Layout::Source source = plan_.layout->source;
-    if ((source != Layout::Source::named && source != Layout::Source::negotiated) || values_.direct() ||
+    if ((source != Layout::Source::named && source != Layout::Source::negotiated) ||
         part(p).codec->feedback().kind != FeedbackKind::residual || part(p).codec->traits().whole_tensors ||
         (!to_.idle_waits && std::all_of(largest_.begin(), largest_.end(), [](double l) { return l == 0; })))
       return idle;

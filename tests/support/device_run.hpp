@@ -69,6 +69,7 @@ struct ChunkMemory {
   std::vector<float> plane, momentum;
   bool keep = true, has = true;    // keep: is written; has: is read
   std::vector<float> states = {};  // of each group, behind one another; read and written
+  bool alternate = false;          // every second group has none
 };
 
 // What ChunkPartitions look like on the device.
@@ -104,6 +105,10 @@ inline std::vector<std::uint8_t> device_encode(const Codec& codec, const DeviceC
   std::vector<FeedbackView> feedback;
   if (!memory.plane.empty())
     for (const Group& g : partition.groups()) {
+      if (memory.alternate && feedback.size() % 2) {
+        feedback.emplace_back();
+        continue;
+      }
       float *r = plane.data() + g.offset, *m = memory.momentum.empty() ? nullptr : momentum.data() + g.offset;
       feedback.push_back(
           {memory.has ? r : nullptr, memory.keep ? r : nullptr, memory.has ? m : nullptr, memory.keep ? m : nullptr});
