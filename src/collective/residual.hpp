@@ -44,7 +44,10 @@ struct Residual {
   float* values;             // of the call under way
   std::uint32_t turns = 0;   // compressed calls that it has seen; whoever compresses counts
   double learning_rate = 0;  // for which it was made (crimp_set_learning_rate); 0: none was known
-  OwnedRuns owned;           // an owner's: where it may hold something
+  // Elements in front that already are for `next_rate`, where a device has failed on the way to it.
+  std::uint64_t at_next_rate = 0;
+  double next_rate = 0;
+  OwnedRuns owned;  // an owner's: where it may hold something
 };
 
 // Not thread-safe: one communicator's calls are ordered.

@@ -78,18 +78,27 @@ std::string_view TensorMemory::kept_as(Layout::Source source, const Segment& seg
 // e / l, so e / l is multiplied by the old rate over the new one.
 void TensorMemory::to_rate_of_now(Residual& residual, const ResidualShape& shape, MemoryResource& memory) const {
   if (learning_rate_ == 0 || shape.kind == FeedbackKind::average) return;
-  const double ratio = residual.learning_rate == 0 ? 1 : residual.learning_rate / learning_rate_;
-  std::vector<float> block(ratio == 1 ? 0 : std::min<std::uint64_t>(shape.count, 65536));
-  residual.learning_rate = learning_rate_;
-  if (ratio == 1) return;
-  const double most = shape.codec ? static_cast<double>(shape.codec->traits().max_magnitude) / 4 : 0x1p48;
-  for (std::uint64_t at = 0; at < shape.count; at += block.size()) {
-    const std::uint64_t n = std::min<std::uint64_t>(block.size(), shape.count - at);
-    memory.read(block.data(), residual.values + at, n * sizeof(float));
-    for (std::uint64_t i = 0; i < n; ++i)
-      block[i] = static_cast<float>(std::clamp(ratio * static_cast<double>(block[i]), -most, most));
-    memory.write(residual.values + at, block.data(), n * sizeof(float));
+  if (residual.at_next_rate > 0) to_rate(residual.next_rate, residual, shape, memory);
+  to_rate(learning_rate_, residual, shape, memory);
+}
+
+void TensorMemory::to_rate(double rate, Residual& residual, const ResidualShape& shape, MemoryResource& memory) {
+  const double ratio = residual.learning_rate == 0 ? 1 : residual.learning_rate / rate;
+  if (ratio != 1) {
+    std::vector<float> block(std::min<std::uint64_t>(shape.count, 65536));
+    const double most = shape.codec ? static_cast<double>(shape.codec->traits().max_magnitude) / 4 : 0x1p48;
+    residual.next_rate = rate;
+    for (std::uint64_t& at = residual.at_next_rate; at < shape.count;) {
+      const std::uint64_t n = std::min<std::uint64_t>(block.size(), shape.count - at);
+      memory.read(block.data(), residual.values + at, n * sizeof(float));
+      for (std::uint64_t i = 0; i < n; ++i)
+        block[i] = static_cast<float>(std::clamp(ratio * static_cast<double>(block[i]), -most, most));
+      memory.write(residual.values + at, block.data(), n * sizeof(float));
+      at += n;
+    }
+    residual.at_next_rate = 0;
   }
+  residual.learning_rate = rate;
 }
 
 TensorMemory::Size* TensorMemory::size_of(Layout::Source source, const Segment& segment) {

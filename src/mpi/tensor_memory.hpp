@@ -74,6 +74,8 @@ class TensorMemory {
   };
   std::string_view kept_as(Layout::Source, const Segment&, std::string& other);  // in `other`, where there are too many
   void to_rate_of_now(Residual&, const ResidualShape&, MemoryResource&) const;
+  // Goes on where it was when a device failed.
+  static void to_rate(double, Residual&, const ResidualShape&, MemoryResource&);
   Size* size_of(Layout::Source, const Segment&);  // of one that has a name, for now; null: there are too many
   static std::string other_size(const Segment&);  // then
   std::unordered_map<std::string, std::vector<Size>> sizes_[2];  // of negotiated, of named tensors; the first one first
