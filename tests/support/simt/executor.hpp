@@ -53,6 +53,7 @@ void set_elapsed(const std::vector<float>& ms);  // the next answers of cudaEven
 // reset() takes the limit away.
 void set_loads(std::size_t);
 std::size_t device_bytes();  // allocated now
+std::size_t pinned_bytes();  // likewise, of host memory
 std::uint64_t launches();
 // Device memory can be read and written by this thread while the object lives; it makes no threads meanwhile.
 class Reveal {

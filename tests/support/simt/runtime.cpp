@@ -524,6 +524,12 @@ void set_driver_version(int version) { driver_version = version; }
 void set_compute_capability(int major, int minor) { capability = 10 * major + minor; }
 int compute_capability() { return capability; }
 std::size_t device_bytes() { return device_used; }
+std::size_t pinned_bytes() {
+  const std::lock_guard lock(mutex);
+  std::size_t all = 0;
+  for (const auto& [begin, range] : host_memory) all += range.registered || range.managed ? 0 : range.bytes;
+  return all;
+}
 std::uint64_t launches() { return launch_count; }
 struct Reveal::State {
   std::lock_guard<std::recursive_mutex> lock{mutex};
