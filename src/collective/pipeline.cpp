@@ -225,9 +225,16 @@ bool Pipeline::accept(std::span<const Header> headers) {
     }
     for (const UnderWay& exchange : under_way_)
       transport_.wait(exchange.ticket);  // nothing stays under way in buffers that the caller may free
-    throw Error(ErrorCode::call_differs, "rank " + std::to_string(r) + " and rank 0 are not in the same " +
-                                             name_of(part_.shares ? part_.shares->collective : Collective::allreduce) +
-                                             ": on rank " + std::to_string(r) + " " + what + " (0's)");
+    const std::string call = name_of(part_.shares ? part_.shares->collective : Collective::allreduce);
+    const std::string rank = "rank " + std::to_string(r);
+    // One exchange of a call's frames is read elsewhere than it was written where they are not all as long.
+    if (headers[r].magic != kWireMagic)
+      throw Error(ErrorCode::call_differs, "the ranks are not in the same " + call +
+                                               " (or the one like it that does not block): what came as " + rank +
+                                               "'s has no Crimp header. Counts or types differ between the ranks, or a "
+                                               "rank has no Crimp");
+    throw Error(ErrorCode::call_differs, rank + (r ? " and rank 0 are" : " is") + " not in the same " + call + ": on " +
+                                             rank + " " + what + " (0's)");
   }
   if (result_.flags) return false;
   committed_ = true;

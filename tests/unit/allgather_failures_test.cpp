@@ -162,6 +162,41 @@ TEST_SUITE("allgather_failures") {
     for (const auto& e : errors_of(setups, ranks)) CHECK(e.starts_with("call_differs"));
   }
 
+  TEST_CASE("what has no header is said of the rank that it came from, and blames no pair of ranks") {
+    for (const Algorithm algorithm : {Algorithm::allgather, Algorithm::one_shot})
+      for (const int from : {0, 2}) {
+        CAPTURE(from);
+        Setup setup{make_codec("fp16"), named_layout(20000, {20000}), 20000};
+        setup.algorithm = algorithm;
+        auto ranks = make_ranks(setup, 3, 1);
+        RunOptions options;
+        options.tamper = [from](int, int exchange, int sender, std::span<std::uint8_t> bytes) {
+          if (exchange == 0 && sender == from) bytes[0] ^= 1;
+        };
+        std::vector<std::string> errors(3);
+        run_ranks(
+            3,
+            [&](ThreadTransport& transport) {
+              const auto r = static_cast<std::size_t>(transport.rank());
+              Workers workers(1);
+              try {
+                call(transport, setup, ranks[r], workers);
+              } catch (const Error& e) {
+                errors[r] = std::string(name_of(e.code())) + ": " + e.what();
+              }
+            },
+            options);
+        for (const std::string& error : errors) {
+          CAPTURE(error);
+          CHECK(error.starts_with("call_differs: "));
+          CHECK(error.find("not in the same MPI_Allreduce") != error.npos);
+          CHECK(error.find("Counts or types differ") != error.npos);
+          CHECK(error.find("came as rank " + std::to_string(from) + "'s") != error.npos);
+          CHECK(error.find("and rank 0 are") == error.npos);
+        }
+      }
+  }
+
   TEST_CASE("headers that differ in a later chunk end the call with nothing left under way") {
     RunOptions options;
     const Setup setup = three_chunks("3lc");
