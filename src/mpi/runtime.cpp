@@ -160,6 +160,27 @@ int Runtime::ranks_per_host(MPI_Comm comm) const {
   return ranks.empty() || other != ranks.end() ? 0 : ranks.begin()->second;
 }
 
+void Runtime::leave_files_to_parents() {
+  MPI_Comm parent = MPI_COMM_NULL;
+  PMPI_Comm_get_parent(&parent);
+  std::string names;
+  const auto leave = [&](std::string& file, const char* name, const std::string& none) {
+    if (file == none) return;
+    names += (names.empty() ? "" : ", ") + std::string(name);
+    file = none;
+  };
+  if (parent == MPI_COMM_NULL) return;
+  const bool status_in_file = settings_.status != "stderr" && settings_.status != "live";
+  leave(settings_.report, "CRIMP_REPORT", "");
+  leave(settings_.trace, "CRIMP_TRACE", "");
+  leave(settings_.state_dir, "CRIMP_STATE_DIR", "");
+  settings_.state_interval = 0;
+  if (status_in_file) leave(settings_.status, "CRIMP_STATUS", "off");
+  if (!names.empty())
+    complaints_.push_back(
+        {"not used: " + names + ". These ranks were started by others (MPI_Comm_spawn), whose files these are", false});
+}
+
 void Runtime::find_hosts() {
   int alone = 0;
   host_of_rank_ = hosts_of_world(world_rank_, world_size_, &alone);
@@ -190,6 +211,7 @@ void Runtime::start(bool world) {
   one_thread_ = threads != MPI_THREAD_MULTIPLE;  // at a time
   together_ = world && world_size_ > 1;
   if (together_) differ_ = !agree();
+  leave_files_to_parents();
   read();
   if (!settings_.state_dir.empty()) state_dir_ = PrivateDirectory(settings_.state_dir).path();
   set_device_plugin(settings_.cuda_plugin);

@@ -114,7 +114,8 @@ class Runtime {
   bool agree();  // with the other ranks of MPI_COMM_WORLD
   void read();
   void read_replay();
-  void find_hosts();  // collective over MPI_COMM_WORLD
+  void leave_files_to_parents();  // of a world that MPI_Comm_spawn has made, which was told the same names
+  void find_hosts();              // collective over MPI_COMM_WORLD
   Context context();
   void announce() const;
   void end(Session*);
