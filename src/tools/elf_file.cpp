@@ -79,6 +79,26 @@ void read_symbols(const Mapping& file, const ElfW(Shdr) & section, const ElfW(Sh
   }
 }
 
+void read_needed(const Mapping& file, const ElfW(Shdr) & section, const ElfW(Shdr) & strings_section, ElfCalls& calls) {
+  const auto strings = file.at(strings_section.sh_offset, strings_section.sh_size);
+  for (std::uint64_t at = 0; at + sizeof(ElfW(Dyn)) <= section.sh_size; at += sizeof(ElfW(Dyn)))
+    if (const auto entry = file.read<ElfW(Dyn)>(section.sh_offset + at); entry && entry->d_tag == DT_NEEDED)
+      calls.needed.emplace_back(text_at(strings, entry->d_un.d_val));
+}
+
+// Whether a symbol table of a program's own says that MPI is a part of it. A program may define MPI_x to look at its
+// calls, but hands them on to the library's PMPI_x.
+bool defines_pmpi(const Mapping& file, const ElfW(Shdr) & section, const ElfW(Shdr) & strings_section) {
+  const auto strings = file.at(strings_section.sh_offset, strings_section.sh_size);
+  for (std::uint64_t at = 0; at + sizeof(ElfW(Sym)) <= section.sh_size; at += sizeof(ElfW(Sym))) {
+    const auto symbol = file.read<ElfW(Sym)>(section.sh_offset + at);
+    if (!symbol) return false;
+    const std::string_view name = text_at(strings, symbol->st_name);
+    if (symbol->st_shndx != SHN_UNDEF && (name == "PMPI_Init" || name == "PMPI_Allreduce")) return true;
+  }
+  return false;
+}
+
 // Whole strings only: messages name functions, too.
 void read_strings(std::string_view data, ElfCalls& calls) {
   for (auto at = data.find("MPI"); at != data.npos; at = data.find("MPI", at + 3)) {
@@ -103,11 +123,16 @@ std::optional<ElfCalls> read_calls(const std::string& name) {
     return {};
   const auto section = [&](std::uint64_t i) { return file.read<ElfW(Shdr)>(header->e_shoff + i * sizeof(ElfW(Shdr))); };
   ElfCalls calls;
+  bool pmpi = false;
   for (unsigned i = 0; i < header->e_shnum; ++i) {
     const auto s = section(i);
     if (!s) return {};
     if (s->sh_type == SHT_DYNSYM) {
       if (const auto strings = section(s->sh_link)) read_symbols(file, *s, *strings, calls);
+    } else if (s->sh_type == SHT_DYNAMIC) {
+      if (const auto strings = section(s->sh_link)) read_needed(file, *s, *strings, calls);
+    } else if (s->sh_type == SHT_SYMTAB) {
+      if (const auto strings = section(s->sh_link)) pmpi = pmpi || defines_pmpi(file, *s, *strings);
     } else if (s->sh_type == SHT_PROGBITS && (s->sh_flags & SHF_ALLOC) && !(s->sh_flags & SHF_EXECINSTR)) {
       const auto data = file.at(s->sh_offset, s->sh_size);
       if (data.starts_with("/lib") && calls.interpreter.empty() && s->sh_size < 256)
@@ -116,6 +141,7 @@ std::optional<ElfCalls> read_calls(const std::string& name) {
     }
   }
   calls.is_mpi = std::count(calls.defined.begin(), calls.defined.end(), &kReductions[0]) != 0;
+  calls.has_own_mpi = pmpi && (header->e_type == ET_EXEC || !calls.interpreter.empty());
   std::erase_if(calls.named, [&](auto f) { return std::count(calls.called.begin(), calls.called.end(), f); });
   for (auto* list : {&calls.called, &calls.named}) std::sort(list->begin(), list->end());
   return calls;

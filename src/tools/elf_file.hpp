@@ -12,10 +12,12 @@ struct ElfCalls {
   std::vector<const MpiFunction*> called;  // undefined symbols, in the table's order
   std::vector<const MpiFunction*> named;   // strings besides: it may look them up when it runs
   std::vector<const MpiFunction*> defined;
-  bool is_mpi = false;      // defines the first of the table itself
-  bool is_crimp = false;    // defines crimp_version()
-  std::string named_sum;    // the first of crimp.h's own sums that it calls; empty: none
-  std::string interpreter;  // of a program; a library has none
+  bool is_mpi = false;              // defines the first of the table itself
+  bool is_crimp = false;            // defines crimp_version()
+  bool has_own_mpi = false;         // a program that an MPI library is linked into statically, unless it is stripped
+  std::string named_sum;            // the first of crimp.h's own sums that it calls; empty: none
+  std::string interpreter;          // of a program; a library has none
+  std::vector<std::string> needed;  // by the file itself: sonames
 };
 
 // Nothing where the file is none of this machine's kind, or has no section table.

@@ -1,5 +1,7 @@
 #include "host_file.hpp"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -42,6 +44,14 @@ bool is_name(const std::string& text) {
   return !text.empty() && std::none_of(text.begin(), text.end(), [](unsigned char c) { return c <= ' ' || c == ','; });
 }
 
+// Also in brackets, and with an interface behind a '%'.
+bool is_ipv6(std::string name) {
+  if (name.starts_with('[') && name.ends_with(']')) name = name.substr(1, name.size() - 2);
+  name.erase(std::min(name.find('%'), name.size()));
+  in6_addr address;
+  return ::inet_pton(AF_INET6, name.c_str(), &address) == 1;
+}
+
 std::string listed(const std::vector<Host>& hosts, bool with_slots) {
   std::string text;
   for (const Host& host : hosts)
@@ -73,8 +83,8 @@ std::vector<Host> read_hosts(const std::string& file) {
       refuse(file, "line " + std::to_string(number) + " is '" + line.substr(0, 60) +
                        "'; legal is: HOST, HOST:SLOTS, HOST slots=SLOTS, # comment");
     };
-    // An IPv6 address has more colons, and no slots behind one.
-    if (const auto colon = host.name.find(':'); colon != host.name.npos && colon == host.name.rfind(':')) {
+    // No slots stand behind an IPv6 address, which has colons itself.
+    if (const auto colon = host.name.find(':'); colon != host.name.npos && !is_ipv6(host.name)) {
       if (!read_slots(host.name.substr(colon + 1), host.slots)) at_fault();
       host.name.erase(colon);
     }

@@ -12,6 +12,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "elf_file.hpp"
+
 namespace crimp::tools {
 namespace {
 
@@ -24,15 +26,6 @@ std::string output_of(const std::string& command, std::size_t most) {
     if (text.size() < most) text.append(piece, n);
   ::pclose(pipe);
   return text;
-}
-
-std::string in_path(const std::string& file) {
-  if (file.find('/') != file.npos) return file;
-  const char* const path = std::getenv("PATH");
-  std::istringstream places(path ? path : "");
-  for (std::string place; std::getline(places, place, ':');)
-    if (const std::string full = place + "/" + file; ::access(full.c_str(), X_OK) == 0) return full;
-  return {};
 }
 
 // The dynamic linker that a program names; of a library, this program's own. Empty: no ELF file of this machine, or
@@ -76,6 +69,15 @@ const char* name_of(MpiFamily family) {
                                        : "an unknown MPI";
 }
 
+std::string in_path(const std::string& file) {
+  if (file.find('/') != file.npos) return file;
+  const char* const path = std::getenv("PATH");
+  std::istringstream places(path ? path : "");
+  for (std::string place; std::getline(places, place, ':');)
+    if (const std::string full = place + "/" + file; ::access(full.c_str(), X_OK) == 0) return full;
+  return {};
+}
+
 MpiOfFile mpi_of_file(const std::string& file, Linker which) {
   const std::string full = in_path(file),
                     linker = full.empty() ? "" : linker_of(which == Linker::own ? "/proc/self/exe" : full);
@@ -90,6 +92,10 @@ MpiOfFile mpi_of_file(const std::string& file, Linker which) {
     if (const MpiFamily family = family_of(soname); family != MpiFamily::unknown)
       return {family, soname, place.starts_with('/')};
   }
+  // It lists nothing where it does not find all.
+  const auto calls = read_calls(full);
+  for (const std::string& soname : calls ? calls->needed : std::vector<std::string>())
+    if (const MpiFamily family = family_of(soname); family != MpiFamily::unknown) return {family, soname, false};
   return {};
 }
 

@@ -21,6 +21,9 @@ struct MpiOfFile {
 enum class Linker { of_file, own };
 MpiOfFile mpi_of_file(const std::string& file, Linker = Linker::of_file);
 
+// Where a program lies: looked up in the PATH, or as it is named where that has a slash. Empty: nowhere.
+std::string in_path(const std::string& program);
+
 enum class LauncherKind { unknown, open_mpi, hydra, slurm };
 struct Launcher {
   LauncherKind kind = LauncherKind::unknown;

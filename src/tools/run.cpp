@@ -50,6 +50,19 @@ constexpr MpiFamily kFirstFamily = MpiFamily::open_mpi;
 constexpr MpiFamily kFirstFamily = MpiFamily::mpich;
 #endif
 
+// An MPI library in the installation that a launcher belongs to; empty: it is not there.
+fs::path beside_launcher(const std::string& mpirun, const std::string& soname) {
+  const fs::path named = in_path(mpirun);
+  std::error_code none;
+  if (named.empty()) return {};
+  for (const fs::path& launcher : {fs::absolute(named, none), fs::canonical(named, none)})
+    for (const char* libraries : {"lib", "lib/release"}) {
+      const fs::path candidate = launcher.parent_path().parent_path() / libraries / soname;
+      if (!launcher.empty() && fs::exists(candidate, none)) return candidate.lexically_normal();
+    }
+  return {};
+}
+
 // The library for a program's MPI: the first one, or crimp/SONAME/libcrimp.so beside it. Where the soname is not known,
 // the one whose MPI is found here.
 fs::path library_for(MpiFamily family, const std::string& soname, const std::string& mpirun) {
@@ -61,8 +74,7 @@ fs::path library_for(MpiFamily family, const std::string& soname, const std::str
     const fs::path candidate = others / name / "libcrimp.so";
     if (family != MpiFamily::mpich || !fs::exists(candidate)) continue;
     any = candidate;
-    for (const char* libraries : {"../lib", "../lib/release"})  // beside the launcher
-      if (fs::exists(fs::path(mpirun).parent_path() / libraries / name)) return candidate;
+    if (!beside_launcher(mpirun, name).empty()) return candidate;
     if (mpi_of_file(candidate.string(), Linker::own).found) return candidate;
   }
   if (!any.empty()) return any;
@@ -227,13 +239,32 @@ void check_families(const MpiOfFile& wanted, const std::string& program, const s
          " in MPIRUN");
 }
 
-void check_library(const std::string& library, MpiFamily family) {
+// What the library is built for.
+MpiOfFile check_library(const std::string& library, MpiFamily family) {
   if (const auto calls = read_calls(library); !calls || !calls->is_mpi || !calls->is_crimp)
     refuse("run: --library " + library + " is no library of Crimp's; legal is a libcrimp.so");
   const MpiOfFile built = mpi_of_file(library, Linker::own);
   if (built.family != MpiFamily::unknown && family != MpiFamily::unknown && built.family != family)
     refuse("run: " + library + " is built for " + name_of(built.family) + " (" + built.soname + "), and the job is " +
            name_of(family) + "'s; without --library the one that fits is taken");
+  return built;
+}
+
+// What else is preloaded: of a script, or a program that finds no MPI, the library's own MPI, which would not be found
+// either (a module or a wheel that is no place of the linker's). Empty: nothing.
+std::string mpi_to_preload(const MpiOfFile& built, const MpiOfFile& wanted, const std::string& mpirun) {
+  if (built.soname.empty() || built.found || wanted.found) return {};
+  const std::string file = beside_launcher(mpirun, built.soname).string();
+  return file.find_first_of(": ") == file.npos ? file : "";
+}
+
+void warn_of_own_mpi(const std::string& program) {
+  const auto calls = read_calls(in_path(program));
+  if (!calls || !calls->has_own_mpi) return;
+  std::fprintf(stderr,
+               "crimp run: %s has an MPI of its own linked in (statically), which no preload reaches: nothing of it is "
+               "compressed; link it with the shared MPI library\n",
+               program.c_str());
 }
 
 // What gives the ranks these variables: Open MPI's -x, Hydra's -genv, and `env` in front of a program that Slurm
@@ -309,7 +340,8 @@ int run(Arguments arguments) {
   library = fs::absolute(library.empty() ? library_for(family, wanted.soname, mpirun) : fs::path(library))
                 .lexically_normal()
                 .string();
-  check_library(library, family);
+  const MpiOfFile built = check_library(library, family);
+  warn_of_own_mpi(program[0]);
   if (library.find_first_of(": ") != library.npos)
     refuse("run: '" + library +
            "' cannot be preloaded, because LD_PRELOAD splits at spaces and colons; use a link to it (--library)");
@@ -321,7 +353,9 @@ int run(Arguments arguments) {
     refuse("run: several programs in one job (':', --multi-prog) are not possible with srun; start it yourself, with " +
            ("--export=ALL,LD_PRELOAD=" + library) + " and the CRIMP_* variables in the environment");
   std::vector<std::string> exported;
-  std::vector<std::string> settings{"LD_PRELOAD=" + preload(library, take_preload(options, exported, launcher.kind))};
+  const std::string existing = take_preload(options, exported, launcher.kind);
+  std::vector<std::string> settings{"LD_PRELOAD=" +
+                                    preload(library, existing + ":" + mpi_to_preload(built, wanted, mpirun))};
   for (char** entry = environ; *entry; ++entry) {
     const std::string text(*entry);
     if (!text.starts_with("CRIMP_") || std::count(exported.begin(), exported.end(), text.substr(0, text.find('='))))
@@ -353,8 +387,10 @@ int run(Arguments arguments) {
   for (auto& word : command) words.push_back(word.data());
   words.push_back(nullptr);
   execvp(words[0], words.data());
-  std::fprintf(stderr, "crimp run: '%s' could not be started: %s; put mpirun on the PATH or its path in MPIRUN\n",
-               words[0], std::strerror(errno));
+  const char* const named = std::getenv("MPIRUN");
+  std::fprintf(stderr, "crimp run: '%s' could not be started: %s; %s\n", words[0], std::strerror(errno),
+               named && *named ? "MPIRUN names it, and legal is a launcher's name or path"
+                               : "put mpirun on the PATH or its path in MPIRUN");
   return kNotStarted;
 }
 

@@ -73,7 +73,8 @@ run_part() {
   printf '#!/bin/sh\necho slurm 22.05.8\n' >srun && printf '#!/bin/sh\necho "HYDRA build details:"\n' >hydra && chmod +x srun hydra
   expect 0 '^./srun -n 2 /usr/bin/env LD_PRELOAD=[^ ]*libcrimp.so CRIMP_CODEC=fp16 python3 -c 1,2$' -- env MPIRUN=./srun LD_PRELOAD= "${dry[@]}" -n 2 --codec fp16 -- python3 -c 1,2
   expect 2 "libcrimp.so[.0-9]* is built for Open MPI .libmpi.so.40., and the job is MPICH's" -- env MPIRUN=./hydra "${dry[@]}" --library "$library" -n 2 -- python3
-  expect 127 'could not be started' -- env MPIRUN=no-such-mpirun "$crimp" run -- ./program
+  expect 127 'could not be started: No such file or directory; MPIRUN names it' -- env MPIRUN=no-such-mpirun "$crimp" run -- ./program
+  run_found
   run_settings
   run_hosts
   expect 0 'MPIRUN' '--dry-run' -- "$crimp" run --help
@@ -123,6 +124,20 @@ legal_value() {
 }
 table_text() { "$crimp" info --env --markdown | grep -F "| \`$1\` |" | sed 's/ |$//; s/.* | //; s/\\|/|/g' | tr -s ' '; }  # its meaning
 
+# A launcher that is found on the PATH says which library of MPICH's fits, by the MPI that lies beside it, which is
+# preloaded as well where the linker knows none: of a script, not of a program that finds one.
+run_found() {
+  local of_mpich="${library%/*}"/crimp/libmpi.so.12/libcrimp.so file=$work/mpich/lib/libmpi.so.12
+  [ -e "$of_mpich" ] || return
+  mkdir -p mpich/bin mpich/lib && cp hydra mpich/bin/mpirun && touch "$file"
+  ldd "$of_mpich" | grep 'libmpi[.]so[.]12 => not found' >/dev/null || file=
+  for named in '' "$work/mpich/bin/mpirun"; do
+    expect 0 "LD_PRELOAD $of_mpich${file:+:$file} " -- env -u LD_PRELOAD MPIRUN="$named" PATH="$work/mpich/bin:$PATH" "$crimp" run --dry-run -n 2 -- python3
+  done
+  ln -s "$work/mpich/bin/mpirun" linked
+  expect 0 "LD_PRELOAD tool.so:$of_mpich${file:+:$file} " -- env MPIRUN=./linked LD_PRELOAD=tool.so "$crimp" run --dry-run -n 2 -- python3
+}
+
 # A file of hosts in both forms, for launchers of three.
 run_hosts() {
   local dry=("$crimp" run --dry-run)
@@ -141,6 +156,8 @@ run_hosts() {
   expect 2 'no file that can be read' -- "${dry[@]}" --hostfile . -- ./program
   printf '\n# none\n' >none && expect 2 'no host in it' -- "${dry[@]}" --hostfile none -- ./program
   printf 'node1\nnode2:many\n' >bad && expect 2 "line 2 is 'node2:many'; legal is: HOST" -- "${dry[@]}" --hostfile bad -- ./program
+  printf 'node1\nnode3:2:x\n' >bad && expect 2 "line 2 is 'node3:2:x'; legal is: HOST" -- "${dry[@]}" --hostfile bad -- ./program
+  printf 'fe80::1%%eth0\n2001:db8::2\n' >six && expect 0 '^./srun --nodelist=fe80::1%eth0,2001:db8::2 ' -- env MPIRUN=./srun "${dry[@]}" --hostfile six -n 2 -- python3
   printf 'node1 slots=0\n' >bad && expect 2 'line 1' -- "${dry[@]}" --hostfile bad -- ./program
 }
 
