@@ -61,7 +61,10 @@ __attribute__((noinline)) bool ready() {
   if (other_mpi) return false;
   Runtime& runtime = Runtime::get();
   if (!runtime.started()) {
-    if (!has_mpi()) return false;
+    if (!has_mpi()) {
+      check_before_init();
+      return false;
+    }
     guard(MPI_COMM_WORLD, [&] {
       runtime.start(false);  // loaded after MPI_Init
       check_at_start();

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <string_view>
 
@@ -44,14 +45,20 @@ const char* answer(const Caller& c) {
                                                  : "not linked";
 }
 
-// For `crimp check`: pid, moment, answer, module, target, function; and the files that are loaded.
-void write_answers(const char* moment, const std::vector<Caller>& found) {
+std::atomic<bool> came_before_init{false};  // a sum has come here
+
+// For `crimp check`: pid, moment, answer, module, target, function; and the files that are loaded. past: the program
+// has used MPI, and nothing of that came here.
+void write_answers(const char* moment, const std::vector<Caller>& found, bool past = false) {
   const std::string name = environment_text("CRIMP_CHECK");
   if (name.empty()) return;
   const std::string begin = std::to_string(::getpid()) + '\t' + moment + '\t';
   std::string lines;
   for (const auto& c : found.empty() ? std::vector{next_caller()} : found)
     lines += begin + answer(c) + '\t' + c.module + '\t' + c.target + '\t' + std::string(c.function->name) + '\n';
+  const std::string of_all = "\t\t\t" + std::string(kReductions[0].name) + '\n';
+  if (past) lines += begin + "past" + of_all;
+  if (came_before_init && !Runtime::get().started()) lines += begin + "unstarted" + of_all;
   for (const auto& file : loaded_modules()) lines += begin + "loaded\t" + file + "\t\t\n";
   static bool told = false;
   const std::string why = append_to_file(name, lines);
@@ -116,7 +123,7 @@ pid_t watched = 0;  // its forked children have no MPI
 
 // MPI was initialized, and neither that nor any sum came here.
 void warn_of_names() {
-  if (Runtime::get().started() || ::getpid() != watched || !first_rank() || !may_warn()) return;
+  if (!first_rank() || !may_warn()) return;
   log(LogLevel::warn,
       "loaded but bypassed: the program has used MPI and called nothing of " + own_file() +
           ". Where it looks MPI up by name when it runs (dlopen, ctypes, Julia), it takes Crimp if it " +
@@ -152,15 +159,16 @@ void look(const char* moment) {
   PMPI_Initialized(&initialized);
   if (!initialized && environment_text("CRIMP_CHECK").empty()) return;
   const auto found = callers();
-  write_answers(moment, found);
-  if (!initialized) return;
   const bool any = std::any_of(found.begin(), found.end(), [](const Caller& c) {
     return c.function->handling == Handling::compressed && (c.meant || c.caught);
   });
   const bool end = std::string_view(moment) == "end";
+  const bool past = initialized && !any && end && !Runtime::get().started() && ::getpid() == watched;
+  write_answers(moment, found, past);
+  if (!initialized) return;
   if (any) warn(found);
   if (any && end) warn_of_tools(found);
-  if (!any && end) warn_of_names();
+  if (past) warn_of_names();
 }
 
 __attribute__((constructor)) void watch() {
@@ -179,6 +187,20 @@ const char* highway_missing();  // the library's name where it is (highway.cpp),
 #else
 const char* highway_missing() { return nullptr; }
 #endif
+
+void check_before_init() noexcept {
+  int initialized = 0;
+  if (came_before_init) return;
+  PMPI_Initialized(&initialized);
+  if (initialized || came_before_init.exchange(true)) return;
+  quietly([] {
+    write_answers("call", callers());
+    if (!first_rank() || !may_warn()) return;
+    log(LogLevel::warn,
+        "off: a sum has come before MPI_Init, where nothing is compressed. What uses MPI by sessions alone (MPI_Session_init) is not "
+        "compressed, and has no report; call MPI_Init (or MPI_Init_thread) first");
+  });
+}
 
 void check_at_start() noexcept {
   quietly([] {

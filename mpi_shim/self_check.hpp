@@ -15,4 +15,7 @@ namespace crimp {
 // should.
 void check_at_start() noexcept;
 
+// A sum has come, and Crimp has not started because there is no MPI: where it was never initialized, a warning, once.
+void check_before_init() noexcept;
+
 }  // namespace crimp

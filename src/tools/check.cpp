@@ -60,19 +60,22 @@ constexpr ByName kByName[] = {
 };
 constexpr const char* kAnyByName = "give it %s where it wants the name of the MPI library";
 
-std::string own_library() {
+// The one among these files, which fits their MPI; else this program's own.
+std::string libcrimp_among(std::vector<std::string> files) {
   std::error_code none;
-  for (const auto& file : loaded_with(std::filesystem::read_symlink("/proc/self/exe", none).string()))
+  for (auto& own : loaded_with(std::filesystem::read_symlink("/proc/self/exe", none).string()))
+    files.push_back(std::move(own));
+  for (const auto& file : files)
     if (base(file).starts_with("libcrimp.so")) return std::filesystem::absolute(file).lexically_normal().string();
   return "libcrimp.so";
 }
 
-std::string remedy_for(const std::string& file) {
+std::string remedy_for(const std::string& file, const std::string& library) {
   const char* text = kAnyByName;
   for (const auto& known : kByName)
     if (base(file).starts_with(known.library)) text = known.remedy;
   std::string line = text;
-  return line.replace(line.find("%s"), 2, own_library());
+  return line.replace(line.find("%s"), 2, library);
 }
 
 bool is_julia(const std::string& file) { return base(file).starts_with("libjulia."); }
@@ -91,7 +94,8 @@ bool print_by_name(const std::vector<std::string>& files, bool print = true) {
     any = true;
     if (!print) continue;
     std::printf("  %s may look %s up by name, past every preload; %s\n", file.c_str(),
-                is_julia(file) ? "MPI" : std::string(calls->named.front()->name).c_str(), remedy_for(file).c_str());
+                is_julia(file) ? "MPI" : std::string(calls->named.front()->name).c_str(),
+                remedy_for(file, libcrimp_among(files)).c_str());
   }
   return any;
 }
@@ -132,6 +136,13 @@ struct Linked {
   }
 };
 
+void print_own_mpi(const std::string& file) {
+  std::printf(
+      "out of reach: %s has an MPI of its own linked in (statically), where no preload and no order of libraries leads its "
+      "calls to Crimp; link it with the shared MPI library\n",
+      plain_text(file).c_str());
+}
+
 // One file, which is not run. 0: its reductions lead to Crimp as it is linked or preloaded; 1: they do not; 2: it
 // cannot be read.
 int check_file(const std::string& given) {
@@ -140,6 +151,7 @@ int check_file(const std::string& given) {
   const auto own = read_calls(file);
   if (!own)
     return std::fprintf(stderr, "crimp check: %s is no program and no library of this machine\n", given.c_str()), 2;
+  if (own->has_own_mpi) return print_own_mpi(given), 1;
   const Linked linked(file);
   const std::string function(linked.compressed.empty() ? linked.named_sum : linked.compressed.front()->name);
   const MpiOfFile built = mpi_of_file(linked.first, Linker::own), wanted = mpi_of_file(file, Linker::own);
@@ -198,6 +210,8 @@ void print_table(bool markdown) {
 // nothing, and so are functions that Crimp leaves to MPI.
 struct Answers {
   bool loaded = false, caught = false, bypassed = false;
+  bool past = false;       // MPI was used, and nothing of that came to Crimp
+  bool unstarted = false;  // calls came where MPI_Init had not been called, nor was later
   std::string bypassed_to, bypassed_function;
   std::string tool, tool_function;           // which was there first, and from which nothing came
   std::map<std::string, Functions> modules;  // "module -> target"
@@ -253,11 +267,62 @@ struct Answers {
       }
       if (function->handling != Handling::compressed) continue;
       caught |= reply == "crimp";
+      past |= reply == "past";
+      unstarted |= reply == "unstarted";
       if (reply == "tool") tool = target, tool_function = name;
       if (reply == "bypassed") bypassed = true, bypassed_to = target, bypassed_function = name;
     }
   }
 };
+
+// The first line: whether what Crimp compresses reaches it, which is returned. files: that were loaded.
+bool print_verdict(const Answers& found, const std::vector<std::string>& files) {
+  std::string named_sum, own_mpi;
+  for (const auto& file : files) {
+    const auto of = read_calls(file);
+    if (of && !of->is_mpi && named_sum.empty()) named_sum = of->named_sum;
+    if (of && of->has_own_mpi) own_mpi = file;
+  }
+  const bool calls = found.called_compressed() || !named_sum.empty() || print_by_name(files, false);
+  const std::string name = found.bypassed_function.empty() ? std::string(kReductions[0].name) : found.bypassed_function;
+  if (!found.loaded)
+    std::printf("not loaded: the program never loads libcrimp.so; preload it (crimp run) or link it ahead of libmpi\n");
+  else if (!own_mpi.empty()) print_own_mpi(own_mpi);
+  else if (found.bypassed)
+    std::printf(
+        "bypassed: libcrimp.so is loaded, but %s resolves to %s, which was there first; load that later, or preload "
+        "libcrimp.so (crimp run)\n",
+        name.c_str(), found.bypassed_to.c_str());
+  else if (!found.tool.empty())
+    std::printf(
+        "not known: libcrimp.so is loaded, but %s resolves to %s, which was there first, and no reduction has come from "
+        "there to Crimp; where the program has called any, load that later\n",
+        found.tool_function.c_str(), found.tool.c_str());
+  else if (found.unstarted)
+    std::printf(
+        "not started: calls come to Crimp, but the program never calls MPI_Init, without which nothing is compressed "
+        "(sessions, MPI_Session_init, are not enough); call MPI_Init first\n");
+  else if (found.past)
+    std::printf(
+        "bypassed: libcrimp.so is loaded, but the program has used MPI and called nothing of Crimp's; where it looks MPI up by "
+        "name when it runs (dlopen, ctypes, Julia), it takes Crimp if it opens %s in libmpi's place\n",
+        libcrimp_among(files).c_str());
+  else if (found.caught && !calls)
+    std::printf(
+        "no calls: %s would resolve to Crimp, but nothing that was loaded is linked with a reduction that Crimp compresses; "
+        "a program that looks MPI up by name when it runs (dlopen, ctypes, Julia) takes Crimp if it opens %s in libmpi's "
+        "place\n",
+        name.c_str(), libcrimp_among(files).c_str());
+  else if (found.caught)
+    return std::printf("ok: %s resolves to Crimp\n",
+                       found.called_compressed() || named_sum.empty() ? name.c_str() : named_sum.c_str()),
+           true;
+  else if (found.called_compressed())
+    std::printf("not linked: libcrimp.so is loaded, but what calls %s is not linked with it; preload it (crimp run)\n",
+                name.c_str());
+  else std::printf("left to MPI: none of the reductions that the program calls is one that Crimp compresses\n");
+  return false;
+}
 
 }  // namespace
 
@@ -332,37 +397,7 @@ int check(Arguments arguments) {
   const Answers found(file);
   ::unlink(answer);
   const std::vector<std::string> loaded_files(found.files.begin(), found.files.end());
-  std::string named_sum;
-  for (const auto& loaded : loaded_files)
-    if (const auto of = read_calls(loaded); of && !of->is_mpi && named_sum.empty()) named_sum = of->named_sum;
-  const bool calls = found.called_compressed() || !named_sum.empty() || print_by_name(loaded_files, false);
-  const bool good = found.caught && !found.bypassed && found.tool.empty() && calls;
-  const std::string name = found.bypassed_function.empty() ? std::string(kReductions[0].name) : found.bypassed_function;
-  if (!found.loaded)
-    std::printf("not loaded: the program never loads libcrimp.so; preload it (crimp run) or link it ahead of libmpi\n");
-  else if (found.bypassed)
-    std::printf(
-        "bypassed: libcrimp.so is loaded, but %s resolves to %s, which was there first; load that later, or preload "
-        "libcrimp.so (crimp run)\n",
-        name.c_str(), found.bypassed_to.c_str());
-  else if (!found.tool.empty())
-    std::printf(
-        "not known: libcrimp.so is loaded, but %s resolves to %s, which was there first, and no reduction has come from "
-        "there to Crimp; where the program has called any, load that later\n",
-        found.tool_function.c_str(), found.tool.c_str());
-  else if (found.caught && !calls)
-    std::printf(
-        "no calls: %s would resolve to Crimp, but nothing that was loaded is linked with a reduction that Crimp compresses; "
-        "a program that looks MPI up by name when it runs (dlopen, ctypes, Julia) takes Crimp if it opens %s in libmpi's "
-        "place\n",
-        name.c_str(), own_library().c_str());
-  else if (good)
-    std::printf("ok: %s resolves to Crimp\n",
-                found.called_compressed() || named_sum.empty() ? name.c_str() : named_sum.c_str());
-  else if (found.called_compressed())
-    std::printf("not linked: libcrimp.so is loaded, but what calls %s is not linked with it; preload it (crimp run)\n",
-                name.c_str());
-  else std::printf("left to MPI: none of the reductions that the program calls is one that Crimp compresses\n");
+  const bool good = print_verdict(found, loaded_files);
   for (const auto& [line, of_line] : found.modules) {
     std::printf("%s\n", line.c_str());
     for (const auto& handled : by_handling(of_line)) std::printf("%s\n", handled.c_str());

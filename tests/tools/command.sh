@@ -611,6 +611,25 @@ PYTHON
   expect 1 'usage' -- "$python" -m crimp.model
 }
 
+# Programs that use MPI where Crimp is not asked: by name past it, with an MPI of their own, without MPI_Init.
+check_out_of_reach() {
+  command -v cc >/dev/null || return
+  local mpi
+  mpi=$(ldd "$library" | sed -n 's/.*\(libmpi[a-z]*[.]so[.0-9]*\) => .*/\1/p')
+  printf '#include <dlfcn.h>\nint main(void) {\n  void* mpi = dlopen("%s", RTLD_NOW);\n  const char* sum = "MPI_Allreduce";\n  ((int (*)(void*, void*))dlsym(mpi, "MPI_Init"))(0, 0);\n  ((int (*)(void))dlsym(mpi, "MPI_Finalize"))();\n  return !dlsym(mpi, sum);\n}\n' "$mpi" >by_name.c
+  cc by_name.c -o by_name
+  expect 1 "^bypassed: .*it opens $library[.0-9]* in libmpi" "by_name may look MPI_Allreduce up by name, .* give it $library" -- env LD_PRELOAD="$library" "$crimp" check -- ./by_name
+  printf 'int PMPI_Init(void) { return 0; }\nint MPI_Init(void) { return PMPI_Init(); }\nint PMPI_Allreduce(void) { return 0; }\nint MPI_Allreduce(void) { return PMPI_Allreduce(); }\nint main(void) { return MPI_Init() || MPI_Allreduce(); }\n' >own.c
+  cc own.c -o own
+  expect 1 '^out of reach: ./own has an MPI of its own linked in' -- "$crimp" check --file ./own
+  expect 1 '^out of reach: .*/own has an MPI of its own linked in' -- env LD_PRELOAD="$library" "$crimp" check -- ./own
+  ! cc -static own.c -o static 2>/dev/null || expect 1 '^out of reach: ./static' -- "$crimp" check --file ./static
+  expect 0 'crimp run: ./own has an MPI of its own linked in' 'LD_PRELOAD=' -- "$crimp" run --dry-run -- ./own
+  echo 'int crimp_allreduce(const void*, void*, unsigned long, int, void*, const void*, unsigned long); int main(void) { float x[4], y[4]; return crimp_allreduce(x, y, 4, 0, 0, 0, 0) == 0; }' >early.c
+  cc early.c -o early "$library" "-Wl,-rpath,${library%/*}" -Wl,--allow-shlib-undefined
+  expect 1 '^not started: ' 'sum has come before MPI_Init' -- "$crimp" check -- ./early
+}
+
 [ "$part" = run ] || [ "$part" = bench_allreduce ] || [ "$part" = plan_measure ] && ! command -v "$mpirun" >/dev/null && { echo "skipped: no mpirun"; exit 77; }
 case $part in
 check)
@@ -634,6 +653,7 @@ check)
   expect 1 'no calls: ' 'ended by signal 9' -- env LD_PRELOAD="$library" "$crimp" check -- sh -c 'kill -9 $$'
   expect 2 'no program' -- "$crimp" check
   expect 127 'No such file' -- "$crimp" check -- ./no-such-program
+  check_out_of_reach
   ;;
 run) run_part ;;
 info) info_part ;;
