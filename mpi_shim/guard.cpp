@@ -148,7 +148,7 @@ int raise(MPI_Comm comm, const Error& error) {
 
 int Failure::raise() const {
   if (code == MPI_SUCCESS) return error ? crimp::raise(comm, *error) : raise_no_memory(comm);
-  PMPI_Comm_call_errhandler(comm, code);
+  PMPI_Comm_call_errhandler(comm == MPI_COMM_NULL ? MPI_COMM_WORLD : comm, code);
   return code;
 }
 

@@ -67,7 +67,7 @@ bool has_handler(MPI_Comm comm);
 
 // What has failed, until it is raised: where nothing is lost if an error handler leaves by longjmp.
 struct Failure {
-  MPI_Comm comm;
+  MPI_Comm comm;               // MPI_COMM_NULL: MPI_COMM_WORLD
   std::optional<Error> error;  // none: no memory, perhaps none to say so either
   int code = MPI_SUCCESS;      // else the failure is MPI's, or has been logged, and has this code
 

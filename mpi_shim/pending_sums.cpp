@@ -20,6 +20,7 @@ class PendingSum final : public Pending {
     return attempt(sum_->comm(), failure, [&] { return sum_->start(), MPI_SUCCESS; });
   }
   bool persistent() const override { return persistent_; }
+  MPI_Comm comm() const override { return sum_->comm(); }
 
  private:
   std::unique_ptr<NonblockingSum> sum_;

@@ -25,6 +25,7 @@ class PendingKept final : public Pending {
  public:
   explicit PendingKept(MPI_Comm comm) : comm_(comm) {}
   int finish(int rc) override { return staged.finish(comm_, rc, failure); }
+  MPI_Comm comm() const override { return comm_; }
   Staged staged;
   std::vector<int> ints;
 

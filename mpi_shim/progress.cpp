@@ -68,10 +68,11 @@ class PendingJob final : public Pending {
   // MPI would free a generalized request, but no other sum's (MPI-3.1, 5.12), and the thread would write to a buffer
   // that the program may have given up.
   int release() override { return fail(MPI_ERR_REQUEST); }
+  MPI_Comm comm() const override { return job_->freed->load() ? MPI_COMM_NULL : job_->program; }
 
  private:
   int fail(int code) {
-    failure.emplace(Failure{job_->freed->load() ? MPI_COMM_WORLD : job_->program, {}, code});
+    failure.emplace(Failure{comm(), {}, code});
     return code;
   }
   const std::shared_ptr<Job> job_;

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "guard.hpp"
 
@@ -77,6 +78,13 @@ class Pending {
   virtual int release() { return MPI_SUCCESS; }
 
   virtual bool persistent() const { return false; }
+  // Failures are raised there. The program may have freed it since the sum was finished: then MPI_COMM_NULL.
+  virtual MPI_Comm comm() const = 0;
+  std::optional<Failure> take_failure() {
+    std::optional<Failure> taken = std::exchange(failure, {});
+    if (taken) taken->comm = comm();
+    return taken;
+  }
 
   // Once, though MPI_Request_get_status says again and again that it is complete; of a persistent request also before
   // its start.

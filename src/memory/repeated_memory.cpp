@@ -26,7 +26,7 @@ class RepeatedMemory final : public MemoryResource {
     const int file = static_cast<int>(pages.place().descriptor);
     for (std::size_t at = 0; at < bytes; at += kRepeated)
       if (::mmap(begin + at, std::min(kRepeated, bytes - at), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file,
-                 SharedMemory::kDoor) == MAP_FAILED) {
+                 0) == MAP_FAILED) {
         ::munmap(all, bytes);
         refuse(bytes);
       }

@@ -18,6 +18,8 @@
 namespace crimp {
 namespace {
 
+constexpr std::uint64_t kDoor = 4096;  // bytes before the memory, which hold the key
+
 [[noreturn]] void refuse(const std::string& what, int why) {
   throw Error(ErrorCode::out_of_memory, what + ": " + std::strerror(why));
 }

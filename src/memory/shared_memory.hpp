@@ -16,8 +16,7 @@ class SharedMemory {
     std::int64_t process = 0, descriptor = -1;
     std::uint64_t bytes = 0, key = 0;
   };
-  static constexpr std::uint64_t kDoor = 4096;  // bytes of the file ahead of the memory, which hold the key
-  SharedMemory() = default;                     // of no bytes
+  SharedMemory() = default;  // of no bytes
   // Zeroed, aligned to a page. Throws Error{out_of_memory} that says why.
   explicit SharedMemory(std::uint64_t bytes);
   // Another process's, which has not called close_door(). Throws Error{out_of_memory} where it cannot be reached:

@@ -23,6 +23,7 @@ constexpr std::chrono::milliseconds kPatience{200};  // for what a thread is doi
 constinit std::atomic<bool> ending{false};
 constinit std::atomic<int> at_work{0};  // threads, without those that stand aside
 constinit thread_local bool of_ours = false, replacing = false;
+constinit std::atomic<const bool*> ending_thread{nullptr};  // its of_ours
 constinit std::mutex mutex;
 constinit std::atomic<pid_t> process{0};
 char token;
@@ -34,6 +35,7 @@ void nap() {
 
 void at_exit(void*) {
   if (replacing || process != ::getpid()) return;  // a child of fork() has none of the threads
+  ending_thread = &of_ours;
   ending = true;
   for (const auto begun = Steady::now(); at_work > 0 && Steady::now() - begun < kPatience;) nap();
 }
@@ -61,7 +63,7 @@ AtWork::~AtWork() {
 }
 
 void stand_aside() noexcept {
-  if (!ending.load(std::memory_order_relaxed) || !of_ours) return;
+  if (!ending || !of_ours) return;  // in one order with at_work, of which the other side looks first at the latter
   while (ending) {
     --at_work;
     const auto begun = Steady::now();
@@ -72,7 +74,7 @@ void stand_aside() noexcept {
 }
 
 void go_on() noexcept {
-  if (ending.load(std::memory_order_relaxed)) ending = false;
+  if (ending.load(std::memory_order_relaxed) && ending_thread == &of_ours) ending = false;
 }
 
 }  // namespace crimp

@@ -3,7 +3,8 @@
 // signal in place of its exit code. So from there on the threads stand aside.
 //
 // A program may go on in MPI from a handler of its own, and other ranks count on its sums: what completes, starts or
-// ends some calls go_on(), and by itself this lasts two seconds at most.
+// ends some calls go_on(), and by itself this lasts two seconds at most. Other threads of the program's, which may be
+// asking for requests of their own all the time, end nothing.
 #pragma once
 
 namespace crimp {

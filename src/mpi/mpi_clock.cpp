@@ -46,7 +46,7 @@ void MpiClock::close() {
 
 void MpiClock::compare(std::optional<ClockSample>& best, const char* where) {
   const auto wait = [&](MPI_Request& request, int other) {
-    wait_for(request, rank_, size_, [&] {
+    wait_private(request, rank_, size_, [&] {
       return std::string(where) + " for rank " + std::to_string(other) + " to compare clocks for CRIMP_TRACE";
     });
   };

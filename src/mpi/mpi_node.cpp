@@ -37,8 +37,8 @@ SharedMemory share(MPI_Comm comm, const std::vector<int>& peers, int rank, int t
   if (rank != 0) {
     MPI_Request request;
     check_private(PMPI_Irecv(&place, sizeof place, MPI_BYTE, peers[0], tag, comm, &request), "MPI_Irecv");
-    wait_for(request, rank, static_cast<int>(peers.size()),
-             [] { return std::string("for the first rank of its node to share memory"); });
+    wait_private(request, rank, static_cast<int>(peers.size()),
+                 [] { return std::string("for the first rank of its node to share memory"); });
     if (place.descriptor < 0) return memory;  // the leader says why
     attempt([&] { memory = SharedMemory(place); });
     return memory;
@@ -80,6 +80,7 @@ void MpiNode::meet() {
                                 peers_[(mine + n - step) % n], tag_, comm_, MPI_STATUS_IGNORE),
                   "MPI_Sendrecv");
   std::atomic_thread_fence(std::memory_order_seq_cst);
+  stand_aside();
 }
 
 MpiHierarchy::MpiHierarchy(PrivateWorld& world, MPI_Comm comm, int rank, const std::vector<int>& world_ranks,

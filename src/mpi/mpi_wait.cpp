@@ -20,10 +20,14 @@ void Sleeps::sleep() {
 int wait_quietly(MPI_Request& request) {
   if (!waits_asleep) return PMPI_Wait(&request, MPI_STATUS_IGNORE);
   Sleeps sleeps;
-  for (int done = 0;; sleeps.sleep()) {
+  int rc = MPI_SUCCESS;
+  for (int done = 0; rc == MPI_SUCCESS && !done; sleeps.sleep()) {
     stand_aside();
-    if (const int rc = PMPI_Test(&request, &done, MPI_STATUS_IGNORE); rc != MPI_SUCCESS || done) return rc;
+    rc = PMPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    if (done) break;
   }
+  stand_aside();
+  return rc;
 }
 
 bool many_threads() {

@@ -13,6 +13,9 @@
 #include <set>
 #include <vector>
 
+#include "core/error.hpp"
+#include "mpi/mpi_wait.hpp"
+
 namespace crimp {
 
 class PrivateWorld {
@@ -61,5 +64,14 @@ int agree_on_nodes(MPI_Comm comm, int rank, int size, int mine, MPI_Op op);
 
 // As check_mpi(), for a communicator of Crimp's own.
 void check_private(int rc, const char* call);
+// Likewise as wait_for().
+template <class What>
+void wait_private(MPI_Request& request, int rank, int size, const What& what) {
+  try {
+    wait_for(request, rank, size, what);
+  } catch (const Error& e) {
+    throw Error(e.code(), e.what());
+  }
+}
 
 }  // namespace crimp

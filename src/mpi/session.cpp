@@ -190,6 +190,7 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
     check_mpi(
         PMPI_Allreduce(MPI_IN_PLACE, numbers.data(), static_cast<int>(numbers.size()), MPI_INT64_T, MPI_SUM, comm_),
         "MPI_Allreduce");
+    stand_aside();
   };
   SketchedCall seen{{}, request.send, request.receive};
   bool unseen = false;  // this rank then sends the call through MPI, as all others will

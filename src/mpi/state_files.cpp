@@ -72,7 +72,7 @@ void StateFiles::count(bool saved) noexcept {
   failures_.told = false;
   if (const std::uint64_t failed = std::exchange(failures_.since, 0); failed && rank_ == 0)
     logged("saved state", [&] {
-      log(LogLevel::info, "state is saved in '" + directory_.path() + "' again, after " + std::to_string(failed) +
+      log(LogLevel::info, "state is saved again, in '" + directory_.path() + "', after " + std::to_string(failed) +
                               (failed == 1 ? " attempt that" : " attempts that") + " failed");
     });
 }

@@ -669,11 +669,37 @@ void refused() {
   }
 }
 
+// A generalized request of the program's, complete long after the sum, before and behind that one.
+void beside() {
+  const auto query = [](void*, MPI_Status* status) {
+    MPI_Status_set_elements(status, MPI_BYTE, 0);
+    MPI_Status_set_cancelled(status, 0);
+    return static_cast<int>(MPI_SUCCESS);
+  };
+  const auto release = [](void*) { return static_cast<int>(MPI_SUCCESS); };
+  const auto cancel = [](void*, int) { return static_cast<int>(MPI_SUCCESS); };
+  Sum sum;
+  for (const std::size_t place : {0u, 1u}) {
+    MPI_Request both[2];
+    sum.start(), ++calls;
+    both[place] = sum.request;
+    MPI_Grequest_start(query, release, cancel, nullptr, &both[1 - place]);
+    std::thread later([own = both[1 - place]] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      MPI_Grequest_complete(own);
+    });
+    CHECK(MPI_Waitall(2, both, MPI_STATUSES_IGNORE) == MPI_SUCCESS);
+    CHECK((both[0] == MPI_REQUEST_NULL && both[1] == MPI_REQUEST_NULL));
+    later.join();
+    sum.verify("Waitall");
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const auto has = [&](const char* what) { return argc > 1 && !std::strcmp(argv[1], what); };
-  const bool multiple = has("threads") || (argc > 2 && !std::strcmp(argv[2], "multiple"));
+  const bool multiple = has("threads") || has("beside") || (argc > 2 && !std::strcmp(argv[2], "multiple"));
   check::begin(multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE);
   if (has("completions")) completions();
   else if (has("types")) types();
@@ -681,6 +707,7 @@ int main(int argc, char** argv) {
   else if (has("progress")) progress();
   else if (has("refused")) refused();
   else if (has("homes")) homes();
+  else if (has("beside")) beside();
   else if (has("stress")) stress(argc > 2 ? std::atoi(argv[2]) : 3000, argc > 3 ? std::atoi(argv[3]) : 20);
   else if (has("threads")) threads(), pipelined();
   else if (has("finalizing")) finalizing();

@@ -310,7 +310,7 @@ elif case.startswith("other_ranks."):
 elif case == "refused":
     os.mkdir(at("there"))
     out = job(3, dict(CRIMP_CODEC="3lc"), "refused", at("there"))
-    expect("is saved in '" + at("there", "some") + "' again, after 4 attempts that failed" in out, "nothing is said of saving that goes again")
+    expect("is saved again, in '" + at("there", "some") + "', after 4 attempts that failed" in out, "nothing is said of saving that goes again")
     expect("state could not be saved 4 of 5 times" in out, "the summary does not say what could not be saved")
     expect(len(re.findall("nothing is saved", out)) == 3, "not one warning for each rank")
 else:
