@@ -7,8 +7,9 @@
 // is known to the call's frame alone, and what a call leaves taken the thread's next one gives back.
 //
 // Where that call had several requests MPI may have completed some of ours before it raised another's error, and their
-// handles be new requests'. So what is complete of ours has its result before a call that completes several, and
-// MPI_Waitall is called when all of ours is.
+// handles be new requests'. So what is complete of ours has its result before a call that completes several.
+#include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "export.hpp"
@@ -113,27 +114,26 @@ class Taken {
       if (Pending* const p = find(indices[i])) verdict.add(i, verdict.of_mpi(i), answer(*p));
     return verdict.code();
   }
-  // What is complete has its result then, but for what MPI has an error of, which the call itself is to say. Whether
-  // all is complete.
+  // What is complete has its result then. MPI's error of one, which Open MPI says only where it completes it, comes
+  // with the call itself, and then what was made of it does not count. Whether all is complete.
   bool look(const NextMpi& next) {
     bool all = true;
     each([&](Pending& p) {
       if (p.finished) return;
       int flag = 0;
-      MPI_Status status;
-      status.MPI_ERROR = MPI_SUCCESS;
-      if (next.Request_get_status(requests_[p.index], &flag, &status) != MPI_SUCCESS) return;
+      if (next.Request_get_status(requests_[p.index], &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
       if (!flag) all = false;
-      else if (status.MPI_ERROR == MPI_SUCCESS && !std::exchange(p.finished, true)) p.finish(MPI_SUCCESS);
+      else Requests::get().finish(p, MPI_SUCCESS);
     });
     return all;
   }
-  // Until all is. Not by MPI_Wait, which leaves MPI_REQUEST_NULL: MPICH 4.0 ends the job in MPI_Waitall over that and
-  // a generalized request.
-  void look_until_complete(const NextMpi& next) {
-    Sleeps sleeps;
-    for (int turn = 0; !look(next); ++turn)
-      if (turn > kShort && many_threads()) sleeps.sleep();  // others would spin beside this one
+  // Whether others stand beside ours, which MPI's own call is to move on: MPI-IO's move only while such a call has
+  // them. MPICH 4.0 ends the job where persistent sums are tested that are not complete.
+  bool has_others(int count) const {
+    std::ptrdiff_t ours = 0;
+    for (const Pending* p = first_; p; p = p->next, ++ours)
+      if (p->persistent()) return false;
+    return count - std::count(requests_, requests_ + count, MPI_REQUEST_NULL) > ours;
   }
   int release() {
     Pending* const p = find(0);
@@ -157,6 +157,7 @@ class Taken {
     int rc = MPI_SUCCESS;
     each([&](Pending& p) {
       if (rc != MPI_SUCCESS) return;
+      if (const auto of_before = p.take_failure()) of_before->say();  // left by a handler that did not return
       rc = p.start();
       if (const auto failure = p.take_failure()) rc = failure->raise();
     });
@@ -191,7 +192,8 @@ class Taken {
     *link = p.next;
   }
   static void settle(Pending& p, int rc) {
-    p.code = std::exchange(p.finished, true) ? rc : p.finish(rc);
+    p.code = Requests::get().finish(p, rc);
+    if (rc != MPI_SUCCESS && p.code == rc) p.failure.reset();  // MPI's word has raised itself
     p.completed = true;
   }
   // Of one that is settled: the code to hand back, raised where the failure is ours.
@@ -204,7 +206,6 @@ class Taken {
     }
     return failure ? failure->raise() : code;
   }
-  static constexpr int kShort = 64;
   const MPI_Request* requests_;
   Pending* first_ = nullptr;
 };
@@ -225,7 +226,17 @@ int wait(const NextMpi& next, MPI_Request* request, MPI_Status* status) {
 int waitall(const NextMpi& next, int count, MPI_Request* requests, MPI_Status* statuses) {
   if (straight(next)) return next.Waitall(count, requests, statuses);
   Taken taken(requests, count);
-  taken.look_until_complete(next);
+  // Not MPI_Wait for each of ours, which leaves MPI_REQUEST_NULL: MPICH 4.0 ends the job in MPI_Waitall over that and a
+  // generalized request.
+  constexpr int kShort = 64;
+  const bool others = taken.has_others(count);
+  Sleeps sleeps;
+  for (int turn = 0; !taken.look(next); ++turn) {
+    int flag = 0;
+    const int rc = others ? next.Testall(count, requests, &flag, statuses) : MPI_SUCCESS;
+    if (flag || rc != MPI_SUCCESS) return taken.finish_all(rc, count, statuses);
+    if (turn > kShort && many_threads()) sleeps.sleep();  // others would spin beside this one
+  }
   return taken.finish_all(next.Waitall(count, requests, statuses), count, statuses);
 }
 
@@ -261,7 +272,7 @@ int testall(const NextMpi& next, int count, MPI_Request* requests, int* flag, MP
   if (straight(next) || !flag) return next.Testall(count, requests, flag, statuses);
   Taken taken(requests, count);
   *flag = 0;
-  if (!taken.look(next)) return MPI_SUCCESS;
+  if (!taken.look(next) && !taken.has_others(count)) return MPI_SUCCESS;
   const int rc = next.Testall(count, requests, flag, statuses);
   return *flag ? taken.finish_all(rc, count, statuses) : rc;
 }

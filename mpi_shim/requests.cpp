@@ -75,8 +75,10 @@ void Requests::put(Pending& p) noexcept {
 }
 
 void Requests::end(Pending& p) noexcept {
-  const Entry entry = std::move(p.entry);
-  std::lock_guard lock(mutex_);
+  Entry entry;
+  std::unique_lock lock(mutex_);
+  while (p.looking) looked_.wait(lock);
+  entry = std::move(p.entry);
   unlink(p);
   outstanding_.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -104,30 +106,50 @@ void Requests::reclaim() noexcept {
   }
 }
 
+int Requests::finish(Pending& p, int rc) {
+  std::unique_lock lock(mutex_);
+  while (p.looking) looked_.wait(lock);
+  return finish(p, rc, lock);
+}
+
+int Requests::finish(Pending& p, int rc, std::unique_lock<std::mutex>& lock) {
+  if (p.finished.exchange(true)) return rc;
+  struct Looking {
+    Looking(Requests& requests, std::unique_lock<std::mutex>& of_all, Pending& pending)
+        : all(requests), held(of_all), of(pending) {
+      of.looking = true;
+      held.unlock();
+    }
+    ~Looking() {
+      held.lock();
+      of.looking = false;
+      all.looked_.notify_all();
+    }
+    Requests& all;
+    std::unique_lock<std::mutex>& held;
+    Pending& of;
+  } const looking(*this, lock, p);
+  return p.finish(rc);
+}
+
+Pending* Requests::find_taken(MPI_Request request) const {
+  Pending* p = in_calls_;
+  while (p && p->entry.key() != request) p = p->behind;
+  return p;
+}
+
 int Requests::look(MPI_Request request, int rc, std::optional<Failure>& failure) {
   std::unique_lock lock(mutex_);
-  const auto found = find(request, lock);
-  if (found == table_.end()) return rc;
-  Pending& p = *found->second;
-  if (!std::exchange(p.finished, true)) {
-    struct Looking {
-      Looking(Requests& requests, std::unique_lock<std::mutex>& lock, Pending& p) : all(requests), held(lock), of(p) {
-        of.looking = true;
-        held.unlock();
-      }
-      ~Looking() {
-        held.lock();
-        of.looking = false;
-        all.looked_.notify_all();
-      }
-      Requests& all;
-      std::unique_lock<std::mutex>& held;
-      Pending& of;
-    } const looking(*this, lock, p);
-    rc = p.finish(rc);
+  if (const auto found = find(request, lock); found != table_.end()) {
+    Pending& p = *found->second;
+    rc = finish(p, rc, lock);
+    failure = p.take_failure();
+    return rc;
   }
-  failure = p.take_failure();
-  return rc;
+  // In the hands of another thread's call, which completes others with it and answers for its failure.
+  Pending* p = nullptr;
+  while ((p = find_taken(request)) && p->looking) looked_.wait(lock);
+  return p ? finish(*p, rc, lock) : rc;
 }
 
 }  // namespace crimp

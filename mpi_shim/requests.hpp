@@ -52,8 +52,13 @@ class Requests {
   // A request is complete, and stays the program's: its result goes there. Returns the code to hand back, unless there
   // is a failure to be raised. Of several threads all return when the result is there.
   int look(MPI_Request, int rc, std::optional<Failure>&);
+  // Of one that this thread has taken and MPI has completed: its result goes to the program, once. Returns the code to
+  // hand back.
+  int finish(Pending&, int rc);
 
  private:
+  int finish(Pending&, int rc, std::unique_lock<std::mutex>&);
+  Pending* find_taken(MPI_Request) const;  // whoever has taken it
   Table::iterator find(MPI_Request, std::unique_lock<std::mutex>&);
   void unlink(Pending&) noexcept;
 
@@ -88,9 +93,9 @@ class Pending {
 
   // Once, though MPI_Request_get_status says again and again that it is complete; of a persistent request also before
   // its start.
-  bool finished = false;
+  std::atomic<bool> finished{false};
   std::optional<Failure> failure;
-  bool looking = false;  // MPI_Request_get_status has found it complete, and finish() runs
+  bool looking = false;  // finish() runs
 
   // While a call has taken it: its entry, the place of its request in that call, and what the call took behind it.
   // Here, because a call that completes requests needs no memory of its own then, and because a call that is left by
