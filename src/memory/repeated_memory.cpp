@@ -30,6 +30,7 @@ class RepeatedMemory final : public MemoryResource {
         ::munmap(all, bytes);
         refuse(bytes);
       }
+    std::memset(begin, 0, std::min(bytes, SharedMemory::kKeyBytes));  // at the file's begin, which is a page's anywhere
     return begin;
   }
   void free(std::byte* p, std::size_t bytes) noexcept override { ::munmap(p, bytes); }

@@ -16,7 +16,8 @@ class SharedMemory {
     std::int64_t process = 0, descriptor = -1;
     std::uint64_t bytes = 0, key = 0;
   };
-  SharedMemory() = default;  // of no bytes
+  static constexpr std::size_t kKeyBytes = sizeof(Place::key);  // ahead of the memory in its file
+  SharedMemory() = default;                                     // of no bytes
   // Zeroed, aligned to a page. Throws Error{out_of_memory} that says why.
   explicit SharedMemory(std::uint64_t bytes);
   // Another process's, which has not called close_door(). Throws Error{out_of_memory} where it cannot be reached:

@@ -257,7 +257,8 @@ TEST_SUITE("call_sequence") {
         CAPTURE(count);
         const Vector v = normal(count, count);
         const auto edge = static_cast<std::ptrdiff_t>(Sample::end_of(count));
-        const auto seen = sketch_of(v, reads).sample().values();
+        const Sketch sketch = sketch_of(v, reads);
+        const auto seen = sketch.sample().values();
         CHECK(Vector(seen.begin(), seen.end()) == Vector(v.begin() + edge, v.end() - edge));
       }
   }
