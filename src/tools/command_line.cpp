@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <map>
 
@@ -34,10 +35,25 @@ CommandLine::Option CommandLine::Option::one_of(const std::vector<std::string>& 
 CommandLine::Option CommandLine::Option::check(std::function<std::string(const std::string&)> complaint) const {
   return option_->check(std::move(complaint)), *this;
 }
-CommandLine::Option CommandLine::Option::sizes() const { return option_->transform(CLI::AsSizeValue(false)), *this; }
+namespace {
+// CLI11 takes what 64 bits do not hold for the most that they do.
+CLI::Validator in_64_bits() {
+  return CLI::Validator(
+      [](std::string& text) {
+        std::uint64_t value = 0;
+        const auto error = std::from_chars(text.data(), text.data() + text.size(), value).ec;
+        return error == std::errc::result_out_of_range ? "'" + text + "' is too large a number" : std::string();
+      },
+      "");
+}
+}  // namespace
+CommandLine::Option CommandLine::Option::sizes() const {
+  return option_->transform(CLI::AsSizeValue(false))->transform(in_64_bits()), *this;
+}
 CommandLine::Option CommandLine::Option::units(
     std::initializer_list<std::pair<const std::string, std::uint64_t>> units) const {
-  return option_->transform(CLI::AsNumberWithUnit(std::map<std::string, std::uint64_t>(units))), *this;
+  option_->transform(CLI::AsNumberWithUnit(std::map<std::string, std::uint64_t>(units)));
+  return option_->transform(in_64_bits()), *this;
 }
 CommandLine::Option CommandLine::Option::one_each() const { return option_->allow_extra_args(false), *this; }
 CommandLine::Option CommandLine::Option::separated_by(char c) const { return option_->delimiter(c), *this; }
@@ -116,8 +132,30 @@ CommandText CommandLine::text() const {
   return text;
 }
 
+// CLI11 takes "--name=" for an option whose value is the next word.
+Arguments CommandLine::with_empty_values(const Arguments& arguments) const {
+  const auto takes_value = [&](const std::string& name) {
+    const CLI::Option* const option = name.starts_with("--") ? app_->get_option_no_throw(name) : nullptr;
+    return option && option->get_items_expected_max() > 0;
+  };
+  Arguments out;
+  bool options = true, value = false;  // whether options may follow; whether the word is one's value
+  for (const std::string& word : arguments) {
+    options = options && word != "--" && (value || word.starts_with('-') || !app_->get_positionals_at_end());
+    if (options && word.ends_with('=') && takes_value(word.substr(0, word.size() - 1))) {
+      out.push_back(word.substr(0, word.size() - 1));
+      out.emplace_back();
+    } else {
+      out.push_back(word);
+    }
+    value = takes_value(word);
+  }
+  return out;
+}
+
 std::optional<int> CommandLine::parse(Arguments arguments, bool quiet) {
   if (asked) return *asked = text(), 0;
+  arguments = with_empty_values(arguments);
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
   try {
     app_->parse(std::move(arguments));

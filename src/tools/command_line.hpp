@@ -90,6 +90,7 @@ class CommandLine {
     std::string completes;
   };
   CommandText text() const;
+  Arguments with_empty_values(const Arguments&) const;
   std::unique_ptr<CLI::App> app_;
   std::map<const CLI::Option*, Extra> extra_;
 };

@@ -14,6 +14,7 @@
 #include "collective/codec_rules.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "core/plain_text.hpp"
 #include "core/settings.hpp"
 #include "elf_file.hpp"
 #include "exit_code.hpp"
@@ -135,6 +136,33 @@ std::vector<std::string> settings_among(const Arguments& options) {
   return found;
 }
 
+// One of a job's programs, and what the launcher is told of it alone.
+struct Part {
+  Arguments options, program;
+};
+
+// Behind a ':' stand options in front of the program. How many values each has only the launcher knows, so they end
+// where something stands that can be started.
+std::vector<Part> parts_of(Arguments options, const Arguments& words) {
+  const auto is_program = [](const std::string& word) {
+    std::error_code none;
+    const std::string file = word.starts_with('-') ? "" : in_path(word);
+    return fs::is_regular_file(file, none) && ::access(file.c_str(), X_OK) == 0;
+  };
+  std::vector<Part> parts{{std::move(options), {}}};
+  bool in_program = true;
+  for (const std::string& word : words) {
+    if (word == ":") {
+      parts.emplace_back();
+      in_program = false;
+      continue;
+    }
+    in_program = in_program || is_program(word);
+    (in_program ? parts.back().program : parts.back().options).push_back(word);
+  }
+  return parts;
+}
+
 // As the ranks would, before anything is started.
 void check_settings(const Arguments& options) {
   std::vector<std::string> texts = settings_among(options);
@@ -206,16 +234,15 @@ std::string take_hydra_preload(Arguments& options, std::vector<std::string>& exp
   return found;
 }
 
-// Takes `-x LD_PRELOAD=...` out of mpirun's options, and lists the names that other -x options export.
-std::string take_preload(Arguments& options, std::vector<std::string>& exported, LauncherKind kind) {
-  const char* inherited = std::getenv("LD_PRELOAD");
-  std::string found = inherited ? inherited : "";
+// Takes `-x LD_PRELOAD=...` out of mpirun's options, and lists the names that other -x options export. `found`: what is
+// preloaded without.
+std::string take_preload(Arguments& options, std::vector<std::string>& exported, LauncherKind kind, std::string found) {
   if (kind == LauncherKind::hydra) return take_hydra_preload(options, exported, found);
   if (kind == LauncherKind::slurm) return found;
   for (std::size_t i = 0; i + 1 < options.size(); ++i) {
     if (options[i] != "-x") continue;
     const std::string value = options[i + 1];
-    if (value.starts_with("LD_PRELOAD")) {
+    if (value.substr(0, value.find('=')) == "LD_PRELOAD") {
       if (value.starts_with("LD_PRELOAD=")) found = value.substr(std::strlen("LD_PRELOAD="));
       options.erase(options.begin() + static_cast<std::ptrdiff_t>(i),
                     options.begin() + static_cast<std::ptrdiff_t>(i) + 2);
@@ -267,18 +294,50 @@ void warn_of_own_mpi(const std::string& program) {
                program.c_str());
 }
 
-// What gives the ranks these variables: Open MPI's -x, Hydra's -genv, and `env` in front of a program that Slurm
-// starts, whose own list would end at the first comma of a value.
-Arguments as_options(const std::vector<std::string>& settings, LauncherKind kind) {
+// What gives the ranks these variables: Open MPI's -x, Hydra's -genv (of one program alone -env), and `env` in front of
+// a program that Slurm starts, whose own list would end at the first comma of a value.
+Arguments as_options(const std::vector<std::string>& settings, LauncherKind kind, const char* of_hydra) {
   Arguments options;
   if (kind == LauncherKind::slurm) options.push_back("/usr/bin/env");  // without a PATH, too (srun --export=NONE)
   for (const auto& setting : settings)
     if (kind == LauncherKind::slurm) options.push_back(setting);
     else if (kind == LauncherKind::hydra) {
       const std::size_t equals = setting.find('=');
-      options.insert(options.end(), {"-genv", setting.substr(0, equals), setting.substr(equals + 1)});
+      options.insert(options.end(), {of_hydra, setting.substr(0, equals), setting.substr(equals + 1)});
     } else options.insert(options.end(), {"-x", setting});
   return options;
+}
+
+// All programs with their options, and in each part what Crimp needs there. mpirun's ':' starts a program that takes
+// none of the first one's -x; Hydra's takes its -genv.
+Arguments with_preloads(std::vector<Part> parts, const std::string& library, const std::string& mpi,
+                        LauncherKind kind) {
+  const char* const inherited = std::getenv("LD_PRELOAD");
+  std::string existing = inherited ? inherited : "";
+  std::vector<std::string> exported;
+  Arguments words;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    Part& part = parts[i];
+    std::vector<std::string> names = exported;
+    const std::string own = take_preload(part.options, names, kind, existing);
+    if (i == 0) existing = own, exported = names;
+    const bool told = i > 0 && kind == LauncherKind::hydra;
+    std::vector<std::string> settings;
+    if (!told || own != existing) settings.push_back("LD_PRELOAD=" + preload(library, own + ":" + mpi));
+    for (char** entry = environ; *entry && !told; ++entry) {
+      const std::string text(*entry);
+      if (text.starts_with("CRIMP_") && !std::count(names.begin(), names.end(), text.substr(0, text.find('='))))
+        settings.push_back(text);
+    }
+    const Arguments ours = as_options(settings, kind, told ? "-env" : "-genv");
+    if (i > 0) words.push_back(":");
+    // Of a part whose program was not found the options are all of it.
+    if (i > 0) words.insert(words.end(), ours.begin(), ours.end());
+    words.insert(words.end(), part.options.begin(), part.options.end());
+    if (i == 0) words.insert(words.end(), ours.begin(), ours.end());
+    words.insert(words.end(), part.program.begin(), part.program.end());
+  }
+  return words;
 }
 
 }  // namespace
@@ -307,7 +366,7 @@ int run(Arguments arguments) {
              "or a file, which crimp status shows")
           .value_optional()
           .completes("CRIMP_STATUS");
-  app.option(
+  const auto hosts_named = app.option(
       "--hostfile", hosts,
       "A file of hosts, a line each: HOST, HOST:SLOTS or HOST slots=SLOTS; the launcher is told in its own form");
   app.option("--library", library,
@@ -329,7 +388,10 @@ int run(Arguments arguments) {
 
   settings_given.to_environment();
   if (shows_status.given()) set_status(status);
-  check_settings(app.others());
+  const std::vector<Part> parts = parts_of(app.others(), program);
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (i == 0 || !settings_among(parts[i].options).empty()) check_settings(parts[i].options);
+  if (hosts_named.given() && hosts.empty()) refuse("run: --hostfile names no file");
 
   if (!library.empty() && !fs::exists(library)) refuse("run: --library " + library + " does not exist");
   // What a program names as its linker is run with it, and not to print a line.
@@ -346,36 +408,18 @@ int run(Arguments arguments) {
     refuse("run: '" + library +
            "' cannot be preloaded, because LD_PRELOAD splits at spaces and colons; use a link to it (--library)");
 
-  Arguments options = app.others();
-  const bool several = std::find(program.begin(), program.end(), ":") != program.end() ||
-                       std::find(options.begin(), options.end(), "--multi-prog") != options.end();
+  const Arguments& options = parts.front().options;
+  const bool several = parts.size() > 1 || std::find(options.begin(), options.end(), "--multi-prog") != options.end();
   if (several && launcher.kind == LauncherKind::slurm)
     refuse("run: several programs in one job (':', --multi-prog) are not possible with srun; start it yourself, with " +
            ("--export=ALL,LD_PRELOAD=" + library) + " and the CRIMP_* variables in the environment");
-  std::vector<std::string> exported;
-  const std::string existing = take_preload(options, exported, launcher.kind);
-  std::vector<std::string> settings{"LD_PRELOAD=" +
-                                    preload(library, existing + ":" + mpi_to_preload(built, wanted, mpirun))};
-  for (char** entry = environ; *entry; ++entry) {
-    const std::string text(*entry);
-    if (!text.starts_with("CRIMP_") || std::count(exported.begin(), exported.end(), text.substr(0, text.find('='))))
-      continue;
-    settings.push_back(text);
-  }
-  const Arguments ours = as_options(settings, launcher.kind);
-
   Arguments command{mpirun};
   if (!hosts.empty()) {
     const Arguments as_launcher = host_options(hosts, launcher.kind);
     command.insert(command.end(), as_launcher.begin(), as_launcher.end());
   }
-  command.insert(command.end(), options.begin(), options.end());
-  command.insert(command.end(), ours.begin(), ours.end());
-  for (const auto& word : program) {
-    command.push_back(word);
-    // mpirun's ":" starts another program, which takes none of the first one's -x.
-    if (word == ":" && launcher.kind != LauncherKind::hydra) command.insert(command.end(), ours.begin(), ours.end());
-  }
+  const Arguments words_of_parts = with_preloads(parts, library, mpi_to_preload(built, wanted, mpirun), launcher.kind);
+  command.insert(command.end(), words_of_parts.begin(), words_of_parts.end());
 
   if (dry_run) {
     for (std::size_t i = 0; i < command.size(); ++i) std::printf("%s%s", i ? " " : "", in_shell(command[i]).c_str());
