@@ -1,6 +1,9 @@
 #include "core/plain_text.hpp"
 
+#include <algorithm>
+#include <cctype>
 #include <cstddef>
+#include <cstring>
 
 namespace crimp {
 namespace {
@@ -50,6 +53,14 @@ std::string plain_text(std::string_view text, std::string_view kept) {
     text.remove_prefix(bytes ? bytes : of_eight_bits ? 2 : 1);
   }
   return out;
+}
+
+std::string in_shell(std::string_view word) {
+  const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("_@%+=:,./-", c); };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return std::string(word);
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
 }
 
 }  // namespace crimp

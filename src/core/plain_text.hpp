@@ -10,5 +10,7 @@ namespace crimp {
 std::string plain_text(std::string_view text, std::string_view kept = "");
 // Whether that is the text itself.
 bool is_plain_text(std::string_view text, std::string_view kept = "") noexcept;
+// As one word of a command line that a person copies into a shell: quoted where it must be.
+std::string in_shell(std::string_view word);
 
 }  // namespace crimp

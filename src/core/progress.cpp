@@ -23,15 +23,17 @@ std::string duration_text(double s) {
   return s < 600 ? fmt::format("{:.1f} s", s) : fmt::format("{:.0f} s", s);
 }
 
-// What plain MPI would have taken longer than these calls did, where that is known of any.
+// What plain MPI would have taken longer than these calls did, where that is known of any. Calls that MPI carried
+// itself are measured, too: alone they save nothing, and fewer than those that are predicted do not speak for them.
 std::string saved_text(const TimeRecord& times) {
   const auto &measured = times.plain_measured, &predicted = times.plain_predicted;
-  if (measured.calls + predicted.calls == 0) return "";
+  const bool is_measured = measured.calls >= predicted.calls && measured.s != measured.own_s;
+  if (!is_measured && predicted.calls == 0) return "";
   // A prediction may be wrong by a large factor: it is no part of what was measured.
-  const TimeRecord::Otherwise& known = measured.calls > 0 ? measured : predicted;
+  const TimeRecord::Otherwise& known = is_measured ? measured : predicted;
   const double saved = known.s - known.own_s;
   return ", " + duration_text(std::fabs(saved)) + (saved < 0 ? " lost" : " saved") +
-         (measured.calls > 0 ? " (measured)" : " (predicted)");
+         (is_measured ? " (measured)" : " (predicted)");
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <link.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +11,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "core/plain_text.hpp"
 #include "elf_file.hpp"
 
 namespace crimp::tools {
@@ -109,14 +109,6 @@ Launcher ask_launcher(const std::string& command) {
     launcher.kind = LauncherKind::hydra, launcher.family = MpiFamily::mpich;
   else if (launcher.version.starts_with("slurm")) launcher.kind = LauncherKind::slurm;
   return launcher;
-}
-
-std::string in_shell(const std::string& word) {
-  const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("_@%+=:,./-", c); };
-  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
 }
 
 }  // namespace crimp::tools

@@ -32,6 +32,4 @@ struct Launcher {
 };
 Launcher ask_launcher(const std::string& command);
 
-std::string in_shell(const std::string& word);  // quoted where it must be
-
 }  // namespace crimp::tools

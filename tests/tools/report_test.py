@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What `crimp report` makes of made reports, by arithmetic: report_test.py CRIMP. Exit status: 0 passed, 1 failed."""
-import copy, html.parser, json, os, resource, subprocess, sys, tempfile
+import copy, html.parser, json, os, resource, shlex, subprocess, sys, tempfile
 
 from made_reports import base, bins, control, nasty, nasty_names, rank_part, sums, tensor, trace
 
@@ -57,6 +57,7 @@ s = d["step"]
 assert s["steps"] == 5 and s["wait_s"] is None and s["step_s"] is None, s  # 'big' came five times
 near(s["total_s"], 0.8), near(s["encode_s"], 0.2), near(s["wire_s"], 0.4), near(s["decode_s"], 0.1), near(s["other_s"], 0.1), near(s["calls"], 4)
 near(s["passed_calls"], 1)
+assert t["known"] == "measured", t
 assert [(c["from_bytes"], c["calls"], c["ratio"]) for c in d["sizes"]] == [(524288, 10, 10), (2097152, 10, 10)], d["sizes"]
 assert [x["name"] for x in d["settings"]["changed"]] == ["CRIMP_CODEC"] and len(d["settings"]["others"]) == 2, d["settings"]
 assert [(p["name"], p["calls"], p["share"]) for p in d["passed"]] == [("small", 5, 0.2)], d["passed"]
@@ -175,6 +176,28 @@ def predicted(took, would):
 assert "does_not_pay" in ids(changed(predicted(6.0, 5.1))) and "does_not_pay" not in ids(changed(predicted(6.0, 5.3)))
 assert "does_not_pay" not in ids(changed(lambda r: (predicted(6.0, 5.1)(r), wires(0.9, 2.7)(r))))  # calls have waited for a late rank
 assert "predicted" in next(a for a in digest(changed(predicted(6.0, 5.1)))["advice"] if a["id"] == "does_not_pay")["figure"]
+# Calls that MPI carried itself are measured, too: they say neither that Crimp pays nor that it does not.
+def carried(measured_calls, predicted_calls):
+    return changed(lambda r: (predicted(6.0, 5.1)(r), set_at(["time", "without_crimp", "measured"], {"calls": measured_calls, "took_s": 1.0, "own_s": 0.5, "plain_s": 0.5})(r),
+                              set_at(["time", "without_crimp", "predicted", "calls"], predicted_calls)(r)))
+for counts in (10, 30), (30, 10):
+    assert digest(carried(*counts))["saved"]["time"]["known"] == "predicted" and "does_not_pay" in ids(carried(*counts)), counts
+nothing = changed(lambda r: (set_at(["time", "without_crimp", "measured"], {"calls": 30, "took_s": 1.0, "plain_s": 1.0})(r), set_at(["time", "without_crimp", "predicted"], {"calls": 0})(r)))
+assert digest(nothing)["saved"]["time"]["known"] is None
+assert "15 calls took 500.0 ms a rank; MPI carried them itself" in run(write(nothing)), run("made.json")
+few = changed(lambda r: (predicted(6.0, 5.1)(r), plain(1.0, 3.0)(r), set_at(["time", "without_crimp", "measured", "calls"], 10)(r)))
+assert digest(few)["saved"]["time"]["known"] == "predicted" and "does_not_pay" not in ids(few)  # 2 s saved, 0.9 s lost
+# Which of the calls that passed came in the steps that are counted is not known where tensors become known late.
+assert digest(changed(layouts(4)))["step"]["passed_calls"] is None and digest(changed(layouts(0)))["step"]["passed_calls"] is not None
+run("made.json", "-o", "late.html")
+# A part is no longer than its whole: 0.8 s in calls, the mean of all steps, of a median of 1 s, and of 12.5 ms.
+for step_s, shown in ((1.0, True), (0.0125, False)):
+    said = run(write(changed(lambda r: r["per_rank"][0].update(steps=[{**trace, "step_s": step_s, "steps": 5}]))))
+    assert "A step (5 of them): " in said and (" in compressed calls of " in said) == shown, said
+# Nothing was to be compressed.
+none = changed(lambda r: (both("calls", 0)(r), passes("small", 0)(r), passes("off", 5)(r), set_at(["settings", "CRIMP_CODEC"], "none")(r), set_at(["status"], "no lossy codec chosen")(r), parts(0, 0, 0)(r), plain(0, 0)(r)))
+fine = digest(none)["advice"][0]
+assert fine["id"] == "fine" and fine["figure"].startswith("no call compressed") and "CRIMP_CODEC=none leaves" in fine["try"], fine
 cases = {
     "off": (set_at(["status"], "switched off"), set_at(["status"], "on")),
     "failed": (set_at(["per_rank", 1, "errors"], 1), set_at(["per_rank", 1, "errors"], 0)),
@@ -221,6 +244,13 @@ def bracketed(report):
     residuals([1, 5, 10, 15, 20])(report)
     report["per_rank"][0]["tensors"]["listed"][-1]["name"] = "layers[0].weight"
 assert "CRIMP_RULES='layers?0?.weight=8bit:memory=residual; " in next(a for a in digest(changed(bracketed))["advice"] if a["id"] == "growing_residuals")["try"]
+# A line to copy is one that a shell takes for what it says, whatever tensors are called.
+def evil(report):
+    residuals([1, 5, 10, 15, 20])(report)
+    report["per_rank"][0]["tensors"]["listed"][-1]["name"] = "layer'$(touch pwned)'.w"
+said = next(a for a in digest(changed(evil))["advice"] if a["id"] == "growing_residuals")["try"]
+words = shlex.split(said[said.index("CRIMP_RULES="): said.rindex(", instead of")])
+assert len(words) == 1 and words[0].startswith("CRIMP_RULES=layer'$(touch?pwned)'.w=8bit:memory=residual; "), words
 def chosen_off(report):
     set_at(["status"], "no lossy codec chosen")(report), set_at(["settings", "CRIMP_CODEC"], "none")(report)
 assert "off" not in ids(changed(chosen_off)), ids(changed(chosen_off))

@@ -94,5 +94,13 @@ TEST_SUITE("progress") {
     CHECK(text() == ", 0.25 s lost (measured)");
     now.times = known(2, 1001, 0);
     CHECK(text() == ", 1000 s saved (measured)");
+    // Calls that MPI carried itself took what they would have taken, and say nothing of those that were compressed.
+    now.times = known(2, 1, 0);
+    CHECK(text() == "");
+    now.times = known(2, 1, 4);
+    CHECK(text() == ", 3.00 s saved (predicted)");
+    now.times = known(2, 3, 4);
+    now.times.plain_predicted.calls = 3;
+    CHECK(text() == ", 3.00 s saved (predicted)");
   }
 }

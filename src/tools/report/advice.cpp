@@ -9,6 +9,7 @@
 
 #include "codec/codec.hpp"
 #include "core/error.hpp"
+#include "core/plain_text.hpp"
 #include "core/settings.hpp"
 
 namespace crimp::tools {
@@ -104,16 +105,20 @@ Maybe late_rank(const Job& j) {
       fmt::format("Look at rank {}: its data, its cores, its host. A run with CRIMP_SKEW=1 says for certain.", late)};
 }
 
-// Plain MPI would have been faster. A prediction knows no late rank, which calls have waited for.
+// Plain MPI would have been faster. A prediction knows no late rank, which calls have waited for, and is nothing
+// against what was measured.
 Maybe does_not_pay(const Job& j) {
-  const bool measured = j.f.time.plain_measured.calls > 0;
-  const auto& plain = measured ? j.f.time.plain_measured : j.f.time.plain_predicted;
-  const double lost_s = plain.own_s - plain.s;
-  if (!(plain.calls > 0 && j.took_s > 0 && lost_s > 0.1 * j.took_s) || (!measured && late_rank(j))) return {};
+  const TimeSums::Otherwise &measured = j.f.time.plain_measured, &predicted = j.f.time.plain_predicted;
+  const auto lost_s = [](const TimeSums::Otherwise& of) { return of.own_s - of.s; };
+  const auto much = [&](double s) { return j.took_s > 0 && s > 0.1 * j.took_s; };
+  const bool by_measured = much(lost_s(measured));
+  const bool by_both = much(lost_s(predicted)) && much(lost_s(measured) + lost_s(predicted)) && !late_rank(j);
+  if (!by_measured && !by_both) return {};
+  const TimeSums::Otherwise& plain = by_measured ? measured : predicted;
   return Finding{
-      lost_s / j.took_s,
+      (by_measured ? lost_s(measured) : lost_s(measured) + lost_s(predicted)) / j.took_s,
       fmt::format("{} in {:.0f} calls for which plain MPI was {}, at {}", time_text(plain.own_s), plain.calls,
-                  measured ? "measured" : "predicted", time_text(plain.s)),
+                  by_measured ? "measured" : "predicted", time_text(plain.s)),
       "Calls took longer than plain MPI would have: what was measured and tried at the beginning, or a network that needs no compression.",
       "A longer job pays for its beginning once; CRIMP_REPLAY with this report repeats its decisions without trying. Where that is not it: CRIMP_CODEC=none."};
 }
@@ -386,8 +391,10 @@ Maybe growing_residuals(const Job& j) {
           ? fmt::format(
                 "A milder codec, as CRIMP_CODEC=8bit:memory=residual, instead of {}; or names, so that it can be one for these tensors alone.",
                 codec)
-          : fmt::format("A milder codec for them, as CRIMP_RULES='{}=8bit:memory=residual; {}', instead of {}.",
-                        pattern_of(worst), setting(j, "CRIMP_RULES", Settings().rules.c_str()), codec)};
+          : fmt::format("A milder codec for them, as CRIMP_RULES={}, instead of {}.",
+                        in_shell(fmt::format("{}=8bit:memory=residual; {}", pattern_of(worst),
+                                             setting(j, "CRIMP_RULES", Settings().rules.c_str()))),
+                        codec)};
 }
 
 Maybe not_repeated(const Job& j) {
@@ -459,11 +466,15 @@ std::vector<Advice> advice_of(const Figures& figures, const std::vector<StepPict
     return rank(a) != rank(b) ? rank(a) > rank(b) : a.share > b.share;
   });
   if (out.empty())
-    out.push_back({"fine", "low", 0,
-                   fmt::format("{:.0f} calls compressed {:.1f} times, {} in calls", figures.all.calls,
-                               figures.all.ratio(), time_text(job.took_s)),
-                   "No rule found anything that takes a tenth of the time in calls or more.",
-                   "Nothing needs to be changed."});
+    out.push_back(
+        {"fine", "low", 0,
+         figures.all.calls > 0 ? fmt::format("{:.0f} calls compressed {:.1f} times, {} in calls", figures.all.calls,
+                                             figures.all.ratio(), time_text(job.took_s))
+                               : fmt::format("no call compressed, {:.0f} passed", figures.passed_calls()),
+         "No rule found anything that takes a tenth of the time in calls or more.",
+         setting(job, "CRIMP_CODEC", "") == "none"
+             ? "CRIMP_CODEC=none leaves all calls to MPI; the name of a codec, as CRIMP_CODEC=3lc, has them compressed."
+             : "Nothing needs to be changed."});
   return out;
 }
 

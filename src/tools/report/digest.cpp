@@ -89,6 +89,9 @@ Json saved_object(const Figures& f) {
         {"calls", of.calls}, {"took_s", of.took_s}, {"own_s", of.own_s}, {name, of.s}, {"saved_s", of.s - of.own_s}};
   };
   const TimeSums& t = f.time;
+  const Json known = t.plain() == nullptr             ? Json(nullptr)
+                     : t.plain() == &t.plain_measured ? Json("measured")
+                                                      : Json("predicted");
   const double ranks = f.ranks;
   return {{"bytes",
            {{"in", ranks * f.all.bytes_in},
@@ -101,6 +104,7 @@ Json saved_object(const Figures& f) {
             {"took_s", t.took_s},
             {"measured", otherwise(t.plain_measured, "plain_s")},
             {"predicted", otherwise(t.plain_predicted, "plain_s")},
+            {"known", known},
             {"unknown_calls", t.calls - t.plain_measured.calls - t.plain_predicted.calls},
             {"best", otherwise(t.best, "best_s")}}}};
 }
@@ -112,7 +116,9 @@ Json step_object(const Figures& f, const std::vector<StepPicture>& pictures) {
   if (const auto unknown = f.layouts.find("unknown"); unknown != f.layouts.end()) known += unknown->second * -1;
   Json out = sums_object((known.calls > 0 ? known : f.all) * (1 / f.steps));
   out["steps"] = f.steps;
-  out["passed_calls"] = f.passed_calls() / f.steps;
+  out["passed_calls"] = nullptr;  // which of them came before the steps that count is not known
+  if (const auto unknown = f.layouts.find("unknown"); unknown == f.layouts.end() || !(unknown->second.calls > 0))
+    out["passed_calls"] = f.passed_calls() / f.steps;
   out["step_s"] = nullptr;
   for (const StepPicture& p : pictures)
     if (p.step_s > 0 && out["step_s"].is_null()) out["step_s"] = p.step_s;

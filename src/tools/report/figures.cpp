@@ -130,6 +130,11 @@ CallSums CallSums::operator*(double share) const {
   return s;
 }
 
+const TimeSums::Otherwise* TimeSums::plain() const {
+  if (plain_measured.calls >= plain_predicted.calls && plain_measured.s != plain_measured.own_s) return &plain_measured;
+  return plain_predicted.calls > 0 ? &plain_predicted : nullptr;
+}
+
 double Figures::passed_calls() const {
   double n = 0;
   for (const auto& [_, calls] : passed) n += calls;

@@ -27,6 +27,9 @@ struct TimeSums {
   };
   double calls = 0, took_s = 0;
   Otherwise best, plain_measured, plain_predicted;
+  // Which of the two says what Crimp has saved. Calls that MPI carried itself are measured, too: alone they save
+  // nothing, and fewer than those that are predicted do not speak for them. Null: it is not known.
+  const Otherwise* plain() const;
 };
 
 // "Per rank": the mean of the ranks. Calls are collective, so of calls it is their number, where all ranks have all.

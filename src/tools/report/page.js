@@ -92,16 +92,17 @@ function section(id, title, note, draw) {
 }
 
 function headline(d) {
-  const t = d.saved.time, b = d.saved.bytes, m = t.measured, p = t.predicted;
-  const ofKnown = m.calls > 0 ? m : p, plain = ofKnown.plain_s;
+  const t = d.saved.time, b = d.saved.bytes;
   const card = (big, small, name) => el("div.card", el("b" + (name ? "." + name : ""), big), el("span", small));
   const out = [card(b.ratio > 0 ? times(b.ratio) + " fewer bytes" : "\u2013", b.ratio > 0 ? `${bytes(b.in)} of gradients, ${bytes(b.sent)} sent by all ranks` : d.calls.compressed.calls > 0 ? "nothing to send" : "no call was compressed")];
-  if (ofKnown.calls > 0) {
-    const saved = ofKnown.saved_s;
+  if (t.known) {
+    const of = t[t.known], saved = of.saved_s;
     out.push(card((saved >= 0 ? time(saved) + " saved" : time(-saved) + " lost"),
-      `per rank: ${time(ofKnown.own_s)} in calls, without Crimp ${time(plain)} (${m.calls > 0 ? "measured" : "predicted, roughly"})`, saved >= 0 ? "good" : "bad"));
+      `per rank: ${time(of.own_s)} in calls, without Crimp ${time(of.plain_s)} (${t.known === "measured" ? "measured" : "predicted, roughly"})`, saved >= 0 ? "good" : "bad"));
   } else out.push(card("\u2013", "what calls would have taken without Crimp is not known"));
-  if (d.step) out.push(card(d.step.step_s ? time(d.step.step_s) : time(d.step.total_s), d.step.step_s ? `a step, ${time(d.step.total_s)} of it in compressed calls; ${whole(d.step.steps)} steps` : `of a step in compressed calls; ${whole(d.step.steps)} steps`));
+  // A mean with what was measured at the beginning may be longer than a median.
+  const whole_s = d.step && d.step.step_s >= d.step.total_s ? d.step.step_s : 0;
+  if (d.step) out.push(card(time(whole_s || d.step.total_s), whole_s ? `a step, ${time(d.step.total_s)} of it in compressed calls; ${whole(d.step.steps)} steps` : `of a step in compressed calls; ${whole(d.step.steps)} steps`));
   out.push(card(whole(d.calls.compressed.calls), `calls compressed, ${whole(d.calls.passed)} passed to MPI` + (d.calls.errors ? `, ${whole(d.calls.errors)} failed` : "")));
   return el("div.cards", out);
 }
@@ -154,7 +155,7 @@ function step(d) {
   const all = parts(s), sum = all.reduce((a, [x]) => a + x, 0);
   let x = 0;
   const bars = all.map(([v, style, text]) => { const w = (660 * v) / sum, shape = rect(style, x, 0, w, 30, `${text}: ${time(v)}`); x += w; return shape; });
-  return [d.step ? el("p", `${whole(s.steps)} steps; a step has ${digits(s.calls)} compressed calls, which take ${time(s.total_s)}, and ${digits(s.passed_calls)} that pass.` + (s.step_s ? ` Measured from step to step: ${time(s.step_s)}.` : ""))
+  return [d.step ? el("p", `${whole(s.steps)} steps; a step has ${digits(s.calls)} compressed calls, which take ${time(s.total_s)}` + (s.passed_calls === null ? "." : `, and ${digits(s.passed_calls)} that pass.`) + (s.step_s ? ` Measured from step to step: ${time(s.step_s)}.` : ""))
     : el("p", `How many steps there were is not known; of the whole job, per rank:`),
     picture(660, 30, bars), key(all.map(([, style, text]) => [style, text])),
     table([{title: ""}, {title: d.step ? "per step" : "per rank", n: 1}, {title: "share", n: 1}], all.map(([v, , text]) => [text, time(v), percent(v / sum)])),
@@ -344,7 +345,7 @@ function comparison() {
       return el("span", v === null ? "\u2013" : text(v), change !== null && Math.abs(change) >= 0.005 && el("span" + style, ` (${change > 0 ? "+" : "\u2212"}${change > 9.99 ? times(change + 1) : (100 * Math.abs(change)).toFixed(0) + " %"})`));
     })]);
   };
-  const known = (d) => (d.saved.time.measured.calls > 0 ? d.saved.time.measured : null);
+  const known = (d) => (d.saved.time.known === "measured" ? d.saved.time.measured : null);
   add("ranks", whole, (d) => d.job.ranks);
   add("job", time, (d) => d.job.elapsed_s, 0);
   add("a step", time, (d) => (d.step ? d.step.step_s : null), -1);
