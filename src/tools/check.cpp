@@ -346,6 +346,10 @@ int check(Arguments arguments) {
   if (const auto status = app.parse(std::move(arguments))) return *status;
   command.insert(command.end(), behind.begin(), behind.end());
   if (functions) return print_table(markdown), 0;
+  if (!files.empty() && !command.empty())
+    return std::fprintf(stderr, "crimp check: --file reads files and runs no program; leave out '%s', or --file\n",
+                        command[0].c_str()),
+           kArguments;
   if (!files.empty()) {
     int worst = 0;
     for (const auto& file : files) {

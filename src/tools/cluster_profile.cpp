@@ -30,6 +30,13 @@ double number_in(const Json& from) {
   return x;
 }
 
+// Of two sizes at least. In no time nothing is sent: what is compared would be 0 / 0.
+void check_calls(const Curve& curve, const char* few) {
+  if (curve.points().size() < 2) throw std::runtime_error(few);
+  for (const auto& point : curve.points())
+    if (!(point.s > 0)) throw std::runtime_error("calls that take no time");
+}
+
 Curve curve_in(const Json& from) {
   if (!from.is_array() || from.size() > kMostPoints) throw std::runtime_error("a curve that is none");
   Curve curve;
@@ -89,7 +96,7 @@ ClusterProfile ClusterProfile::parse(const std::string& text) {
     out.network.step = curve_in(network.at("step"));
     out.network.plain = curve_in(network.at("plain"));
     for (const Curve* curve : {&out.network.allgather, &out.network.alltoall, &out.network.plain})
-      if (curve->points().size() < 2) throw std::runtime_error("a network's curve of fewer than two sizes");
+      check_calls(*curve, "a network's curve of fewer than two sizes");
     for (const auto& [spec, of] : from.at("codecs").items()) {
       OfCodec& to = out.codecs[spec];
       to.cost = {.encode_s = number_in(of.at("encode_s")),
@@ -100,7 +107,7 @@ ClusterProfile ClusterProfile::parse(const std::string& text) {
                  .launch_s = number_in(of.at("launch_s"))};
       for (const auto& [algorithm, curve] : of.at("calls").items()) {
         to.calls[algorithm] = curve_in(curve);
-        if (to.calls[algorithm].points().size() < 2) throw std::runtime_error("calls of fewer than two sizes");
+        check_calls(to.calls[algorithm], "calls of fewer than two sizes");
       }
     }
   } catch (const Json::exception&) {

@@ -260,6 +260,36 @@ int forecast_model(Options& o, const std::optional<Traced>& traced) {
   return 0;
 }
 
+// Options that a form of the command does not take would be ignored.
+void refuse_given(const std::vector<std::pair<const char*, CommandLine::Option>>& options,
+                  std::initializer_list<std::string_view> names, const std::string& why) {
+  for (const auto& [name, option] : options)
+    if (option.given() && std::count(names.begin(), names.end(), std::string_view(name)))
+      throw refused(std::string(name) + " " + why);
+}
+
+void check_form(const Options& o, const std::vector<std::pair<const char*, CommandLine::Option>>& given, bool report) {
+  constexpr const char* kMeasures = "is not taken with --measure, which measures the cluster that it is started on";
+  constexpr const char* kSays = "is not taken with a report or a trace, which says it itself";
+  constexpr const char* kReplays =
+      "is of a forecast, and a report or a trace alone is shown by its own times; describe a cluster (--link, ..., or --profile), or leave it out";
+  if (!o.measure.empty()) {
+    refuse_given(given,
+                 {"--compute", "--caller", "--gradients", "--quality", "--max-loss", "--program", "--json", "--model",
+                  "--profile"},
+                 kMeasures);
+    if (report || o.described || o.gpu || o.one_machine)
+      throw refused(
+          "--measure measures the cluster that it is started on: leave out the report, and options from --ranks to --gpu");
+    return;
+  }
+  refuse_given(given, {"--max", "--seconds"}, "is of --measure alone");
+  if (report) refuse_given(given, {"--caller", "--gradients"}, kSays);
+  if (!report || !o.profile.empty() || o.described) return;
+  refuse_given(given, {"--compute", "--codecs", "--quality", "--max-loss", "--program"}, kReplays);
+  if (o.gpu || o.one_machine) throw refused(std::string(o.gpu ? "--gpu " : "--one-machine ") + kReplays);
+}
+
 int replay(const Options& o) {
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
   bool first = true;
@@ -283,10 +313,11 @@ int plan(Arguments arguments) {
       "  crimp plan report.json [--profile cluster.json]                      the steps that a report or a trace has, under every merge plan",
       "crimp plan");
   const auto report = app.option("report", o.report, "What CRIMP_REPORT or CRIMP_TRACE wrote");
-  app.option(
+  const auto model = app.option(
       "--model", o.model,
       "Tensors: lines of 'name count' or 'name 64x3x7x7', or a safetensors file; of PyTorch's checkpoints: python3 -m crimp.model");
-  app.option("--profile", o.profile, "What --measure wrote, in place of the options from --ranks to --gpu");
+  const auto profile =
+      app.option("--profile", o.profile, "What --measure wrote, in place of the options from --ranks to --gpu");
   app.option("--measure", o.measure, "Measure this cluster into a file: network, codecs, and calls by every algorithm");
   const std::vector<CommandLine::Option> shape{
       app.option("--ranks", o.ranks, "Ranks (4; with a report as many as it has)").within(2, 1 << 20),
@@ -299,23 +330,32 @@ int plan(Arguments arguments) {
       app.option("--add", o.add_gb_per_s, "GB/s at which plain MPI adds (5)").positive()};
   app.flag("--one-machine", o.one_machine, "All nodes share those cores, as hosts in namespaces of one machine do");
   app.flag("--gpu", o.gpu, "Gradients are on GPUs, for whose codecs nothing was measured: bounds only");
-  app.option("--compute", o.compute_ms, "Milliseconds of a step's forward and backward pass, without any exchange")
-      .within(0.0, 1e9);
-  app.option(
-         "--caller", o.caller,
-         "horovod: tensors can be merged; ddp: buckets of 25 MB; program: a call a tensor, behind all computing (horovod)")
-      .one_of({"horovod", "ddp", "program"});
-  app.option("--gradients", o.gradients, "Their type: f32, f16 or bf16 (f32)").one_of({"f32", "f16", "bf16"});
-  app.option("--codecs", o.codecs, std::string("Codecs to compare (") + kUsual + ")");
-  app.option("--quality", o.quality, "As CRIMP_QUALITY (3)");
-  app.option("--max-loss", o.most_loss, "Points of accuracy that a codec may have lost where it was measured (0.5)")
-      .within(-100.0, 100.0);
-  app.option("--program", o.program, "What the line at the end starts (./your_program)");
-  app.option("--max", o.most_bytes, "Longest call of --measure, in bytes (16M)")
-      .sizes()
-      .within(std::uint64_t{1} << 17, std::uint64_t{1} << 30);
-  app.option("--seconds", o.seconds, "About so many for each size and algorithm of --measure (0.5)").positive();
+  const auto compute =
+      app.option("--compute", o.compute_ms, "Milliseconds of a step's forward and backward pass, without any exchange")
+          .within(0.0, 1e9);
+  const auto caller =
+      app.option(
+             "--caller", o.caller,
+             "horovod: tensors can be merged; ddp: buckets of 25 MB; program: a call a tensor, behind all computing (horovod)")
+          .one_of({"horovod", "ddp", "program"});
+  const auto gradients =
+      app.option("--gradients", o.gradients, "Their type: f32, f16 or bf16 (f32)").one_of({"f32", "f16", "bf16"});
+  const auto codecs = app.option("--codecs", o.codecs, std::string("Codecs to compare (") + kUsual + ")");
+  const auto quality = app.option("--quality", o.quality, "As CRIMP_QUALITY (3)");
+  const auto most_loss =
+      app.option("--max-loss", o.most_loss, "Points of accuracy that a codec may have lost where it was measured (0.5)")
+          .within(-100.0, 100.0);
+  const auto program = app.option("--program", o.program, "What the line at the end starts (./your_program)");
+  const auto most = app.option("--max", o.most_bytes, "Longest call of --measure, in bytes (16M)")
+                        .sizes()
+                        .within(std::uint64_t{1} << 17, std::uint64_t{1} << 30);
+  const auto per_size =
+      app.option("--seconds", o.seconds, "About so many for each size and algorithm of --measure (0.5)").positive();
   const auto write = app.option("--json", o.json, "Write JSON to a file, or in place of the tables").value_optional();
+  const std::vector<std::pair<const char*, CommandLine::Option>> given{
+      {"--model", model},         {"--profile", profile}, {"--compute", compute},  {"--caller", caller},
+      {"--gradients", gradients}, {"--codecs", codecs},   {"--quality", quality},  {"--max-loss", most_loss},
+      {"--program", program},     {"--max", most},        {"--seconds", per_size}, {"--json", write}};
   if (const auto code = app.parse(arguments)) return *code;
   if (write.given() && o.json.empty()) o.json = "-";
   // A slip of the hand would cost the report.
@@ -323,14 +363,15 @@ int plan(Arguments arguments) {
     if (!input->empty() && !o.json.empty() && o.json != "-" && OutputFile(o.json).is(OutputFile(*input)))
       throw refused("--json: '" + o.json + "' is what is read, '" + *input + "'; take another name");
   o.described = std::any_of(shape.begin(), shape.end(), [](const auto& option) { return option.given(); });
+  check_form(o, given, report.given());
   if (!o.measure.empty()) return measure(o);
   if (report.given() + !o.model.empty() != 1)
     throw Error(
         ErrorCode::argument_invalid,
         "crimp plan needs the file that CRIMP_REPORT or CRIMP_TRACE wrote, or --model with a list of tensors; one of them");
-  if (!o.profile.empty() && (o.described || o.gpu))
+  if (!o.profile.empty() && (o.described || o.gpu || o.one_machine))
     throw refused(
-        "--profile says what the cluster is; leave out --ranks, --nodes, --link, --latency, --cores, --threads, --add and --gpu");
+        "--profile says what the cluster is; leave out --ranks, --nodes, --link, --latency, --cores, --threads, --add, --one-machine and --gpu");
   if (!report.given()) return forecast_model(o, {});
   if (o.profile.empty() && !o.described) return replay(o);
   const auto traces = traces_in(o.report);

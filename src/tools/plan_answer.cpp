@@ -78,11 +78,13 @@ void print(const PlanAnswer& a) {
 std::string verdict(const PlanAnswer& a) {
   const ClusterProfile& profile = a.profile;
   const Advice& v = a.advice;
-  const std::string what = a.step.compute_s > 0 ? "step" : "exchange";
+  const bool of_step = a.step.compute_s > 0;
+  const char* const what = of_step ? "step" : "exchange";
   std::string out;
   if (v.pays) {
-    out = fmt::format("Take {}: a {} of {:.2f} ms in place of {:.2f} ms, {:.2f} times as fast as plain MPI",
-                      short_codec(v.taken.codec), what, 1e3 * v.taken.step_s, 1e3 * a.rows.front().step_s, v.gain);
+    out = fmt::format("Take {}: {} {} of {:.2f} ms in place of {:.2f} ms, {:.2f} times as fast as plain MPI",
+                      short_codec(v.taken.codec), of_step ? "a" : "an", what, 1e3 * v.taken.step_s,
+                      1e3 * a.rows.front().step_s, v.gain);
     if (v.over_halves > 0 && !v.taken.codec.starts_with("fp16"))
       out += fmt::format(" and {:.2f} times as fast as 16 bits", v.over_halves);
     out += fmt::format(". It is then bound by {}. Accuracy lost where it was measured: {}.\n", name_of(v.taken.bound),
@@ -103,7 +105,7 @@ std::string verdict(const PlanAnswer& a) {
     else out += fmt::format("no codec gains 5 % (the best: {:.1f} %).\n", 100 * (best - 1));
     if (a.even_bits_per_s)
       out += fmt::format("It would on links of less than about {}.\n", rate_text(*a.even_bits_per_s));
-    else if (!profile.measured && a.rows.size() > 1) out += "No rate of the link changes that.\n";
+    else if (!profile.measured && !a.bounds_only && a.rows.size() > 1) out += "No rate of the link changes that.\n";
   }
   return out;
 }

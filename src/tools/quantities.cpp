@@ -63,8 +63,9 @@ std::optional<double> parse_time(std::string_view text) {
 }
 
 std::string rate_text(double bits_per_s) {
-  if (bits_per_s < 1e9) return fmt::format("{:.3g} Mbit/s", bits_per_s / 1e6);
-  if (bits_per_s < 1e12) return fmt::format("{:.3g} Gbit/s", bits_per_s / 1e9);
+  if (bits_per_s < 999.5e6)
+    return fmt::format("{:.3g} Mbit/s", bits_per_s / 1e6);  // what is rounded to 1000 is 1 of the next
+  if (bits_per_s < 999.5e9) return fmt::format("{:.3g} Gbit/s", bits_per_s / 1e9);
   return fmt::format("{:.3g} Tbit/s", bits_per_s / 1e12);
 }
 

@@ -19,11 +19,15 @@ constexpr std::size_t kTensors = 10;
 
 double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 // "-": nothing but headers was sent.
-std::string ratio(std::uint64_t bytes, std::uint64_t sent) {
-  return bytes && sent ? fmt::format("{:.1f}", static_cast<double>(bytes) / static_cast<double>(sent)) : "-";
+template <class Count>
+std::string ratio(Count bytes, Count sent) {
+  return bytes > 0 && sent > 0 ? fmt::format("{:.1f}", static_cast<double>(bytes) / static_cast<double>(sent)) : "-";
 }
 std::string ms(double s) { return fmt::format("{:.2f}", 1e3 * s); }
-double megabytes(std::uint64_t bytes) { return 1e-6 * static_cast<double>(bytes); }
+template <class Count>
+double megabytes(Count bytes) {
+  return 1e-6 * static_cast<double>(bytes);
+}
 
 // Names come from the program: nothing of them reaches a terminal but text.
 std::string printable(const std::string& name, std::size_t most) {
@@ -82,7 +86,7 @@ void print_ranks(const TraceSummary& of) {
                 ms(r.calls_s).c_str(), ms(r.encode_s).c_str(), ms(r.wire_s).c_str(), ms(r.decode_s).c_str(),
                 of.measured ? ms(r.waited_s).c_str() : "-", ms(r.under_way_s).c_str(), ms(r.passed_s).c_str(),
                 ratio(r.bytes, r.sent_bytes).c_str());
-  const TraceSummary::Rank mean = of.mean();
+  const auto mean = of.mean();
   std::printf("%.0f %% of the encoding ran while something was under way.\n",
               100 * share(mean.hidden_s, mean.encode_s));
   if (mean.asked_s > 0)
@@ -138,7 +142,7 @@ void print(const std::string& file, const TraceSummary& of) {
 }
 
 void compare(const TraceSummary& a, const TraceSummary& b) {
-  const TraceSummary::Rank x = a.mean(), y = b.mean();
+  const auto x = a.mean(), y = b.mean();
   std::printf("%-34s %12s %12s %8s\n", "# mean of the ranks", "first", "second", "change");
   const auto row = [](const char* name, double first, double second) {
     const std::string change = first > 0 ? fmt::format("{:+.0f} %", 100 * (second / first - 1)) : "-";
@@ -146,7 +150,7 @@ void compare(const TraceSummary& a, const TraceSummary& b) {
   };
   row("ranks", static_cast<double>(a.ranks.size()), static_cast<double>(b.ranks.size()));
   row("first event to the last [ms]", 1e3 * a.span_s, 1e3 * b.span_s);
-  row("compressed calls", static_cast<double>(x.calls), static_cast<double>(y.calls));
+  row("compressed calls", x.calls, y.calls);
   row("in them [ms]", 1e3 * x.calls_s, 1e3 * y.calls_s);
   row("encode [ms]", 1e3 * x.encode_s, 1e3 * y.encode_s);
   row("encode while under way [%]", 100 * share(x.hidden_s, x.encode_s), 100 * share(y.hidden_s, y.encode_s));
@@ -154,7 +158,7 @@ void compare(const TraceSummary& a, const TraceSummary& b) {
   row("decode [ms]", 1e3 * x.decode_s, 1e3 * y.decode_s);
   row(a.measured && b.measured ? "waiting for late ranks [ms]" : "waiting for late ranks, est. [ms]", 1e3 * x.waited_s,
       1e3 * y.waited_s);
-  row("passed calls", static_cast<double>(x.passed), static_cast<double>(y.passed));
+  row("passed calls", x.passed, y.passed);
   row("passed to MPI [ms]", 1e3 * x.passed_s, 1e3 * y.passed_s);
   row("MB", megabytes(x.bytes), megabytes(y.bytes));
   row("MB sent", megabytes(x.sent_bytes), megabytes(y.sent_bytes));

@@ -19,6 +19,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::size_t kBegin = 1 << 16;  // of a file, where its kind is looked for
+
 struct Call {
   std::string name;
   std::uint64_t bytes;
@@ -78,15 +80,19 @@ struct Run {
 };
 
 // The fewest calls after which the same ones come again, and the calls that do: half of all at least, three periods, up
-// to the last but a few, because what a program does at its end is no step.
+// to the last but a few, because what a program does at its end is no step. Nothing where that takes more than
+// kMostCompared comparisons, a second or so: calls that come again in part would take time with their square.
 Run find_steps(const std::vector<Call>& calls) {
-  constexpr std::size_t kLeftOut = 64;
+  constexpr std::size_t kLeftOut = 64, kMostCompared = std::size_t{1} << 27;
+  std::size_t compared = 0;
   for (std::size_t period = 1; 3 * period <= calls.size(); ++period)
     for (std::size_t out = 0; out <= kLeftOut && 3 * period + out <= calls.size(); ++out) {
       const std::size_t end = calls.size() - out;
       std::size_t first = end - period;
       while (first > 0 && same(calls[first - 1], calls[first - 1 + period])) --first;
       if (end - first >= std::max(3 * period, calls.size() / 2)) return {period, first, end};
+      if ((compared += end - period - first + 1) > kMostCompared) return {};
+      out += end - period - first;  // to where the calls differ, which ends all that begin behind it
     }
   return {};
 }
@@ -148,16 +154,25 @@ bool is_trace(const std::string& file) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(file, none)) return false;  // a pipe is read once
   std::ifstream in(file, std::ios::binary);
-  std::string begin(1 << 16, '\0');
+  std::string begin(kBegin, '\0');
   in.read(begin.data(), static_cast<std::streamsize>(begin.size()));
   begin.resize(static_cast<std::size_t>(in.gcount()));
-  return begin.find("\"traceEvents\"") != begin.npos;
+  return is_trace_text(begin);
+}
+
+bool is_trace_text(const std::string& text) {
+  return std::string_view(text).substr(0, kBegin).find("\"traceEvents\"") != std::string_view::npos;
 }
 
 TraceSteps steps_in_trace(const std::string& file) {
-  const auto bad = [&](const std::string& why) { return Error(ErrorCode::argument_invalid, "'" + file + "' " + why); };
   std::ifstream in = input_file(file);
-  if (!in) throw bad("cannot be read; legal is a file that CRIMP_TRACE wrote");
+  if (!in)
+    throw Error(ErrorCode::argument_invalid, "'" + file + "' cannot be read; legal is a file that CRIMP_TRACE wrote");
+  return steps_in_trace(in, file);
+}
+
+TraceSteps steps_in_trace(std::istream& in, const std::string& file) {
+  const auto bad = [&](const std::string& why) { return Error(ErrorCode::argument_invalid, "'" + file + "' " + why); };
   StepReader reader;
   bool events = false, damaged = false;
   // Events are taken as they come, so that what is kept of a long trace is little. Exceptions may not leave the
@@ -181,9 +196,9 @@ TraceSteps steps_in_trace(const std::string& file) {
   reader.sort();
   const Run run = find_steps(reader.calls);
   if (!run.period)
-    throw bad(
-        fmt::format("has no steps: of the {} sums that rank 0 asked for, none come again three times in one order",
-                    reader.calls.size()));
+    throw bad(fmt::format(
+        "has no steps: of the {} sums that rank 0 asked for, none were found to come again three times in one order",
+        reader.calls.size()));
   const std::size_t begin = run.first + begin_of_step(reader.calls, run.first, run.end, run.period);
   return {steps_of(reader.calls, begin, (run.end - begin) / run.period, run.period), reader.ranks};
 }

@@ -1,6 +1,7 @@
 // The steps of a job in a file of CRIMP_TRACE: which sums rank 0 asked for again and again, and when. Compressed calls
 // and those that MPI did, so that a job's trace without a codec will do.
 #pragma once
+#include <iosfwd>
 #include <string>
 
 #include "schedule/step_trace.hpp"
@@ -14,7 +15,10 @@ struct TraceSteps {
 
 // Whether the file begins as a trace does. False where it cannot be read, or not twice (a pipe).
 bool is_trace(const std::string& file);
+// The same of a text that was read (of a pipe, which can be read once).
+bool is_trace_text(const std::string& text);
 // Throws Error{argument_invalid} that names the file: it cannot be read, is damaged, or nothing in it comes again.
 TraceSteps steps_in_trace(const std::string& file);
+TraceSteps steps_in_trace(std::istream&, const std::string& file);
 
 }  // namespace crimp::tools

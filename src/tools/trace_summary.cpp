@@ -220,18 +220,18 @@ double TraceSummary::uncertainty_us() const {
   return most;
 }
 
-TraceSummary::Rank TraceSummary::mean() const {
-  Rank sum;
+TraceSummary::RankSums<double> TraceSummary::mean() const {
+  RankSums<double> sum;
+  const auto d = [](std::uint64_t count) { return static_cast<double>(count); };
   for (const auto& [_, r] : ranks) {
-    sum.calls += r.calls, sum.passed += r.passed, sum.bytes += r.bytes, sum.sent_bytes += r.sent_bytes;
+    sum.calls += d(r.calls), sum.passed += d(r.passed), sum.bytes += d(r.bytes), sum.sent_bytes += d(r.sent_bytes);
     sum.calls_s += r.calls_s, sum.encode_s += r.encode_s, sum.wire_s += r.wire_s, sum.asked_s += r.asked_s,
         sum.under_way_s += r.under_way_s;
     sum.decode_s += r.decode_s, sum.passed_s += r.passed_s, sum.hidden_s += r.hidden_s, sum.waited_s += r.waited_s;
   }
   const std::size_t n = std::max<std::size_t>(ranks.size(), 1);
-  sum.calls /= n, sum.passed /= n, sum.bytes /= n, sum.sent_bytes /= n;
-  for (double* s : {&sum.calls_s, &sum.encode_s, &sum.wire_s, &sum.asked_s, &sum.under_way_s, &sum.decode_s,
-                    &sum.passed_s, &sum.hidden_s, &sum.waited_s})
+  for (double* s : {&sum.calls, &sum.passed, &sum.bytes, &sum.sent_bytes, &sum.calls_s, &sum.encode_s, &sum.wire_s,
+                    &sum.asked_s, &sum.under_way_s, &sum.decode_s, &sum.passed_s, &sum.hidden_s, &sum.waited_s})
     *s /= static_cast<double>(n);
   return sum;
 }

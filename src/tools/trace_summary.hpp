@@ -9,11 +9,12 @@
 namespace crimp::tools {
 
 struct TraceSummary {
-  struct Rank {
+  template <class Count>
+  struct RankSums {
     std::string host;
-    double uncertainty_us = 0;                                       // of its clock against rank 0's
-    std::uint64_t dropped = 0;                                       // spans
-    std::uint64_t calls = 0, passed = 0, bytes = 0, sent_bytes = 0;  // bytes: bytes_in
+    double uncertainty_us = 0;                               // of its clock against rank 0's
+    std::uint64_t dropped = 0;                               // spans
+    Count calls = 0, passed = 0, bytes = 0, sent_bytes = 0;  // bytes: bytes_in
     // Seconds in each track; under_way_s: in which something was.
     double calls_s = 0, encode_s = 0, wire_s = 0, under_way_s = 0, decode_s = 0, passed_s = 0;
     double asked_s = 0;   // waits for the headers of calls that MPI then did
@@ -21,6 +22,7 @@ struct TraceSummary {
     std::uint64_t meetings = 0, last = 0;
     double waited_s = 0, late_s = 0;  // as SkewRecord (core/report.hpp)
   };
+  using Rank = RankSums<std::uint64_t>;
   struct Tensors {
     std::string name;
     std::uint64_t calls = 0, bytes = 0, sent_bytes = 0;  // of all ranks
@@ -33,7 +35,7 @@ struct TraceSummary {
   bool measured = false;         // by CRIMP_SKEW; else waited_s and late_s are estimates, from when calls began
   std::uint64_t dropped() const;
   double uncertainty_us() const;  // of all ranks
-  Rank mean() const;              // of seconds and bytes
+  RankSums<double> mean() const;  // of seconds, bytes and calls
 };
 
 // Throws Error{argument_invalid} with the file's name.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <optional>
+#include <sstream>
 #include <stdexcept>
 
 #include "core/error.hpp"
@@ -20,6 +21,8 @@ namespace crimp::tools {
 namespace {
 
 constexpr std::uint64_t kMega = 1'000'000;
+// Of more the optimum is not looked for: its search takes time with the square of their number, some seconds of these.
+constexpr std::size_t kMostSearched = 16384;
 
 struct Row {
   std::string name;
@@ -27,7 +30,8 @@ struct Row {
   double end_s;
 };
 
-std::vector<Row> rows_of(const StepTrace& trace, double* search_s) {
+// The last one is the optimum, if it was looked for.
+std::vector<Row> rows_of(const StepTrace& trace, bool search, double* search_s) {
   const Timeline step = trace.timeline();
   std::vector<Row> rows;
   const auto add = [&](std::string name, Grouping groups) {
@@ -48,6 +52,7 @@ std::vector<Row> rows_of(const StepTrace& trace, double* search_s) {
     add(fmt::format("buckets of {} MB", mega), as_plan(fmt::format("bytes={}", mega * kMega)));
   add("y=2", as_plan("y=2"));
   add("all in one", {});
+  if (!search) return rows;
   Grouping best;
   *search_s = timed([&] { best = best_grouping(step); });
   add("the optimum", best);
@@ -73,7 +78,13 @@ std::vector<Traced> traces_in(const std::string& file) {
     TraceSteps steps = steps_in_trace(file);
     return {{0, false, std::move(steps.trace), nlohmann::json::array(), steps.ranks}};
   }
-  const auto report = parse_json(input_text(file, "a file that CRIMP_REPORT or CRIMP_TRACE wrote"));
+  const std::string text = input_text(file, "a file that CRIMP_REPORT or CRIMP_TRACE wrote");
+  if (is_trace_text(text)) {
+    std::istringstream in(text);
+    TraceSteps steps = steps_in_trace(in, file);
+    return {{0, false, std::move(steps.trace), nlohmann::json::array(), steps.ranks}};
+  }
+  const auto report = parse_json(text);
   if (!report.is_object() || !report.contains("per_rank") || !report["per_rank"].is_array())
     throw bad("is no report of Crimp; legal is a file that CRIMP_REPORT or CRIMP_TRACE wrote");
   std::vector<Traced> out;
@@ -103,7 +114,8 @@ nlohmann::ordered_json show(const Traced& of, bool print) {
   std::uint64_t bytes = 0;
   for (const auto& unit : trace.units) bytes += unit.bytes;
   double search_s = 0;
-  const std::vector<Row> rows = rows_of(trace, &search_s);
+  const bool search = trace.units.size() <= kMostSearched;
+  const std::vector<Row> rows = rows_of(trace, search, &search_s);
   if (!std::isfinite(rows.back().end_s))
     throw Error(
         ErrorCode::argument_invalid,
@@ -113,8 +125,8 @@ nlohmann::ordered_json show(const Traced& of, bool print) {
                              {"caller", of.horovod ? "horovod" : "program"},
                              {"tensors", trace.tensors.size()},
                              {"bytes", bytes},
-                             {"step_ms", 1e3 * trace.step_s},
-                             {"search_ms", 1e3 * search_s}};
+                             {"step_ms", 1e3 * trace.step_s}};
+  if (search) out["search_ms"] = 1e3 * search_s;
   if (print) {
     std::printf("%zu tensors in %zu %s, %.2f MB, of rank %zu%s: %llu steps, of %.2f ms\n", trace.tensors.size(),
                 trace.units.size(), of.horovod ? "groups that may not be parted" : "calls",
@@ -134,11 +146,15 @@ nlohmann::ordered_json show(const Traced& of, bool print) {
       std::printf("%-18s %7zu %22.2f %16s\n", row.name.c_str(), cuts.size() + 1, 1e3 * row.end_s,
                   ran_s ? fmt::format("{:.2f}", 1e3 * *ran_s).c_str() : "-");
   }
-  const Row& best = rows.back();
+  const Row& best = search ? rows.back() : *std::min_element(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+    return a.end_s < b.end_s;
+  });
   const std::string setting = "CRIMP_MERGE=" + cuts_text(trace.first_tensors(best.units.cuts));
   if (of.horovod) out["setting"] = setting;
   if (!print) return out;
-  std::printf("The optimum was found in %.2f ms. ", 1e3 * search_s);
+  if (search) std::printf("The optimum was found in %.2f ms. ", 1e3 * search_s);
+  else
+    std::printf("The optimum was not looked for: among more than %zu calls or groups that takes long. ", kMostSearched);
   if (of.horovod)
     std::printf(
         "To run it: %s\nTimes of calls are those that this job measured: of its codec, its network and its ranks.\n",

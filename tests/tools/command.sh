@@ -43,6 +43,14 @@ run_part() {
     -- env CRIMP_CHUNK=1M "${dry[@]}" --report r.json -host a,b:2 --trace=/t.json --mca btl self,tcp -- ./program
   expect 0 'prog one : -x LD_PRELOAD=[^ ]* -x CRIMP_CODEC=fp16 -np 1 prog two' -- \
     "${dry[@]}" --codec fp16 -np 1 -- prog one : -np 1 prog two
+  # Each program of several has its own preloads and settings; what its own arguments say is not the launcher's.
+  expect 0 "-x LD_PRELOAD=one.so:$library -x CRIMP_CODEC=fp16 true -x LD_PRELOAD=z : -x LD_PRELOAD=two.so:$library -x CRIMP_CODEC=fp16 -np 1 true -x LD_PRELOAD=z : -x LD_PRELOAD=one.so:$library -np 1 -x CRIMP_CODEC=bf16 true\$" \
+    -- echo "$("${dry[@]}" --codec fp16 -x LD_PRELOAD=one.so -np 1 -- true -x LD_PRELOAD=z : -np 1 -x LD_PRELOAD=two.so true -x LD_PRELOAD=z : -np 1 -x CRIMP_CODEC=bf16 true)"
+  expect 2 "codec 'bogus' is not known" -- "${dry[@]}" -np 1 -- true : -x CRIMP_CODEC=bogus -np 1 true
+  expect 0 '-x LD_PRELOAD_LOG=1 -x LD_PRELOAD=' -- "${dry[@]}" -x LD_PRELOAD_LOG=1 -- ./program
+  # Nothing behind an option's = is an empty value, not the next word.
+  expect 0 " -np 2 .*-x CRIMP_REPORT= ./program$" -- "${dry[@]}" --report= -np 2 -- ./program
+  expect 2 'hostfile names no file' -- "${dry[@]}" --hostfile= -np 2 -- ./program
   expect 0 "'a b'" '!CRIMP_CODEC' -- "${dry[@]}" -- ./program 'a b'
   # What the user exports by hand is exported once, and other preloads keep their place, an MPI library behind Crimp.
   expect 0 '-x CRIMP_CODEC=bf16' '!CRIMP_CODEC=fp16' -- env CRIMP_CODEC=fp16 "${dry[@]}" -x CRIMP_CODEC=bf16 -- ./program
@@ -148,7 +156,10 @@ run_hosts() {
   printf 'node1 slots = 2 max_slots=4\nnode2 cpu=3 user-name=root slots-max=8\n' >spaces
   expect 0 '^./srun --nodelist=node1,node2 ' -- env MPIRUN=./srun "${dry[@]}" --hostfile spaces -n 2 -- python3
   local of_mpich=("${library%/*}"/crimp/libmpi*.so.*/libcrimp.so)  # none where this build has no MPICH
-  if [ -e "${of_mpich[0]}" ]; then expect 0 'node1:2,node2:3' -- env MPIRUN=./hydra "${dry[@]}" --hostfile spaces -n 2 -- python3
+  if [ -e "${of_mpich[0]}" ]; then
+    expect 0 'node1:2,node2:3' -- env MPIRUN=./hydra "${dry[@]}" --hostfile spaces -n 2 -- python3
+    expect 0 '-genv LD_PRELOAD ([^ ]*)/libcrimp.so true : -env LD_PRELOAD two.so:\1/libcrimp.so -n 1 true : -n 1 true$' -- \
+      env MPIRUN=./hydra "${dry[@]}" -n 1 -- true : -n 1 -env LD_PRELOAD two.so true : -n 1 true
   else expect 2 'built without a library' -- env MPIRUN=./hydra "${dry[@]}" --hostfile spaces -n 2 -- python3; fi
   expect 2 "several programs in one job" -- env MPIRUN=./srun "${dry[@]}" -n 2 -- ./a : -n 2 ./b
   printf 'rank 0=node1 slot=0\n' >ranks && expect 2 'line 1' -- "${dry[@]}" --hostfile ranks -- ./program
@@ -421,6 +432,19 @@ plan_part() {
     deep_text '{"per_rank":[{'"$part"'}]}' >deep.json && expect 2 "'deep.json' is no report" -- "$crimp" plan deep.json
   done
   deep_text '{"otherData":{},"traceEvents":[{"pid":1,"ph":"X","args":@}]}' >deep.json && expect 2 "'deep.json' is no trace" -- "$crimp" plan deep.json
+  # What a form does not take is refused, not ignored.
+  local option
+  for option in '--codecs fp16' '--compute 50' --gpu --one-machine '--quality 3' '--max-loss 1' '--program x' '--caller ddp' '--gradients f16' '--max 1M' '--seconds 1'; do
+    # shellcheck disable=SC2086  # a name and a value
+    expect 2 "crimp: ${option%% *} is " -- "$crimp" plan report.json $option
+  done
+  expect 2 '--compute is not taken with --measure' -- "$crimp" plan --measure p.json --compute 50
+  expect 2 'leave out the report' -- "$crimp" plan --measure p.json report.json
+  # Of very many calls the optimum is not searched for.
+  echo '{"per_rank": [{"steps": [{"tensors": ['"$(seq -s, 16385 | sed 's/[0-9]\+/"&"/g')"'], "stalls": true, "step_s": 0.02, "steps": 9,
+    "units": ['"$(seq -s, 16385 | sed 's/[0-9]\+/{"tensors":1,"bytes":4,"ready_s":0.001}/g')"'], "calls": [[{"bytes": 0, "s": 0.001}, {"bytes": 1e6, "s": 0.002}]]}]}]}' >many.json
+  expect 0 '^all in one +1 ' 'The optimum was not looked for: among more than 16384' '!^the optimum' -- "$crimp" plan many.json
+  expect 0 '!search_ms' -- "$crimp" plan many.json --json
   sanitized || expect 2 "'/dev/zero' cannot be read: it is a device" -- bash -c 'ulimit -v 4000000; "$0" plan /dev/zero' "$crimp"
   plan_of_trace
 }
@@ -449,6 +473,7 @@ plan_of_trace() {
   expect 0 '^3 tensors in 3 calls, 6.00 MB, of rank 0: 4 steps, of 21.00 ms' '^the optimum +1 +19.00 +-$' -- "$crimp" plan mixed.json
   expect 0 '"tensors": 3' '"ranks": 2' '"caller": "program"' '"compute_ms": (12|11.99)' -- "$crimp" plan trace.json --link 100M --codecs fp16 --json
   expect 0 'each alone' -- bash -c '"$0" plan <(cat report.json)' "$crimp"
+  expect 0 '^3 tensors in 3 calls' -- bash -c '"$0" plan <(cat trace.json)' "$crimp"
   sed 's/"tensors":"named"/"tensors":"negotiated"/' trace.json >horovods.json
   expect 2 "'horovods.json' is of calls that Horovod makes" -- "$crimp" plan horovods.json
   grep -v '"ts":[5-9]' trace.json >short.json
@@ -488,6 +513,8 @@ trace_part() {
     '!estimated' -- "$crimp" trace t.json
   expect 0 'estimated from when calls began, clocks within 30 us' '^0 +1 +4.00 +0.00 +0$' '^1 +1 +0.00 +4.00 +1$' -- sh -c 'grep -v "\"cat\":\"wait" t.json >e.json; "$0" trace e.json' "$crimp"
   expect 0 '^wire .ms. +3.00 +6.00 +.100 %$' '^encode .ms. +5.00 +5.00 +.0 %$' -- sh -c 'sed "s/\"ts\":20000,\"dur\":6000/\"ts\":20000,\"dur\":12000/" t.json >b.json; "$0" trace t.json b.json' "$crimp"
+  # Means are no whole numbers: one of two ranks has passed a call.
+  expect 0 '^passed calls +0.500 +0.500 ' -- "$crimp" trace t.json t.json
   expect 0 -- "$crimp" trace t.json --json out.json
   json out.json dropped=7 per_rank.0.calls=1 skew.measured=ON skew.per_rank.1.last=1 tensors.0.calls=2
   expect 2 'would be written over' -- "$crimp" trace --json t.json t.json
@@ -534,6 +561,12 @@ plan_model_part() {
   expect 0 'It will not pay here' 'loses more than 0.5 points' -- "$crimp" plan "${slow[@]}" --codecs 3lc:s=1.9
   expect 0 '3lc:s=1.9 .*not measured' -- "$crimp" plan "${slow[@]}" --codecs 3lc:s=1.9
   expect 0 'No curve of a GPU has been measured' -- "$crimp" plan "${slow[@]}" --gpu --codecs 3lc
+  # Of bounds it is not known at which rate of the link they turn.
+  expect 0 'It will not pay here' '!No rate' -- "$crimp" plan --model model.txt --ranks 2 --link 400G --latency 1us --compute 1000 --codecs 3lc --gpu
+  expect 0 "plain MPI's exchange" '!MPI.s a ' -- "$crimp" plan --model model.txt --ranks 2 --link 400G --latency 1s --codecs 3lc
+  expect 0 'Take 3lc: an exchange of' -- "$crimp" plan "${slow[@]}" --codecs 3lc
+  expect 0 ' 1 Gbit/s a node' -- "$crimp" plan --model model.txt --link 999.7M --codecs fp16
+  expect 2 "'99999999999999999999' is too large a number" -- "$crimp" model --size 99999999999999999999
   expect 0 '^fp16 +hierarchical' '4 ranks on 2 nodes' -- "$crimp" plan --model model.txt --ranks 4 --nodes 2 --codecs fp16
   expect 0 'left out: powersgd' '!No rate' -- "$crimp" plan "${slow[@]}" --codecs powersgd
   expect 2 "'nowhere.txt' cannot be read" -- "$crimp" plan --model nowhere.txt
@@ -556,6 +589,10 @@ plan_model_part() {
   echo '{}' >none.json
   expect 2 "'none.json' has no profile" -- "$crimp" plan --model model.txt --profile none.json
   expect 2 'leave out --ranks' -- "$crimp" plan --model model.txt --profile none.json --link 1G
+  expect 2 'leave out --ranks' -- "$crimp" plan --model model.txt --profile none.json --one-machine
+  local none='[{"bytes":0,"s":0},{"bytes":1,"s":0}]'
+  echo '{"crimp_profile":1,"ranks":2,"nodes":1,"network":{"allgather":'"$none"',"alltoall":'"$none"',"step":[],"plain":'"$none"'},"codecs":{}}' >none.json
+  expect 2 "'none.json' has calls that take no time" -- "$crimp" plan --model model.txt --profile none.json
   expect 1 'cannot be written' -- "$crimp" plan "${slow[@]}" --codecs fp16 --json /nonexistent/x.json
 }
 
@@ -650,6 +687,7 @@ check)
   [ ! -e ran ] || { echo "check --file ran what the file names"; failed=1; }
   # Programs that end without exit handlers have said so before.
   # shellcheck disable=SC2016  # for the inner shell
+  expect 2 "runs no program; leave out 'true'" -- "$crimp" check --file ./strange -- true
   expect 1 'no calls: ' 'ended by signal 9' -- env LD_PRELOAD="$library" "$crimp" check -- sh -c 'kill -9 $$'
   expect 2 'no program' -- "$crimp" check
   expect 127 'No such file' -- "$crimp" check -- ./no-such-program

@@ -98,6 +98,9 @@ TEST_SUITE("advice") {
       CHECK(*parse_rate(text) == doctest::Approx(1e9));
     }
     CHECK(*parse_rate("2.5G") == doctest::Approx(2.5e9));
+    CHECK(rate_text(999.4e6) == "999 Mbit/s");
+    CHECK(rate_text(999.7e6) == "1 Gbit/s");
+    CHECK(rate_text(999.7e9) == "1 Tbit/s");
     for (const char* text : {"1.25GB/s", "1.25 GBps", "1250MB", "1.25e9B"}) {  // bytes
       CAPTURE(text);
       REQUIRE(parse_rate(text));
