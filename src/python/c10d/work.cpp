@@ -133,7 +133,7 @@ struct WorkQueue::State {
       s.serving = false;
       // The interpreter ends, and may have ended: nobody is told any more.
       s.changed.wait(lock, [&] { return !s.left; });
-      if (s.idle == 0 && !s.ends) stand_by(state);
+      if (s.idle == 0 && (!s.ends || !s.works.empty())) stand_by(state);
       ++s.telling;
       lock.unlock();
       s.changed.notify_all();
@@ -164,16 +164,18 @@ void WorkQueue::finish() {
     static_cast<void>(new std::shared_ptr<State>(state_));
     return;
   }
-  std::vector<std::thread> threads;
-  {
-    const std::lock_guard<std::mutex> lock(state_->mutex);
-    state_->ends = true;
-    threads.swap(state_->threads);
-  }
+  std::unique_lock lock(state_->mutex);
+  state_->ends = true;
   state_->changed.notify_all();
-  for (std::thread& one : threads)
-    if (one.get_id() == std::this_thread::get_id()) one.detach();  // the last reference was in a callback
-    else one.join();
+  while (!state_->threads.empty()) {  // those that are joined may start others for what is still to run
+    std::vector<std::thread> threads;
+    threads.swap(state_->threads);
+    lock.unlock();
+    for (std::thread& one : threads)
+      if (one.get_id() == std::this_thread::get_id()) one.detach();  // the last reference was in a callback
+      else one.join();
+    lock.lock();
+  }
 }
 
 void WorkQueue::leave() {
