@@ -81,7 +81,6 @@ c10::intrusive_ptr<Base> Backend::create(int rank, int size, const std::vector<i
   Groups& all = groups();
   const std::lock_guard<std::mutex> lock(all.mutex);
   const auto turn = mpi_turn();
-  TORCH_CHECK(mpi_runs(), "crimp: MPI is not running");
   const bool whole = members.empty();
   // Where another backend has the default group its numbers are MPI's, or the check below fails.
   const MPI_Comm from = all.whole == MPI_COMM_NULL ? MPI_COMM_WORLD : all.whole;
@@ -368,6 +367,7 @@ void end_groups(bool orderly) {
   }
   for (Backend* one : living) orderly ? one->queue_.finish() : one->queue_.leave();
   if (!orderly || !mpi_runs()) return;
+  const auto turn = last_mpi_turn();
   for (MPI_Comm& comm : groups().communicators) MPI_Comm_free(&comm);
   groups().communicators.clear();
   groups().whole = MPI_COMM_NULL;

@@ -7,12 +7,15 @@
 #include <net/if.h>
 
 #include <algorithm>
+#include <atomic>
 
 namespace crimp_torch {
 namespace {
 
 bool begun_here = false, serialized = false;
 std::mutex one_at_a_time;
+std::atomic<bool> ended{false};  // set ahead of the lock, which threads that poll might never leave to its writer
+std::shared_mutex& the_end = *new std::shared_mutex;  // threads may ask for turns until the process is gone
 
 bool flag_of(int (*question)(int*)) {
   int answer = 0;
@@ -66,18 +69,39 @@ std::string share(const std::string& text) {
   return shared;
 }
 
-bool mpi_runs() { return flag_of(MPI_Initialized) && !flag_of(MPI_Finalized); }
+bool mpi_runs() { return !ended && flag_of(MPI_Initialized) && !flag_of(MPI_Finalized); }
 
-void finalize_mpi() {
-  if (begun_here && mpi_runs()) MPI_Finalize();
+void check_runs() { TORCH_CHECK(mpi_runs(), "crimp: MPI has ended"); }
+
+MpiTurn mpi_turn() {
+  check_runs();
+  MpiTurn turn{std::shared_lock(the_end), {}};
+  check_runs();
+  if (serialized) turn.alone = std::unique_lock(one_at_a_time);
+  return turn;
 }
 
-std::unique_lock<std::mutex> mpi_turn() {
-  return serialized ? std::unique_lock(one_at_a_time) : std::unique_lock<std::mutex>();
+std::optional<MpiTurn> try_mpi_turn() {
+  if (!mpi_runs()) return std::nullopt;
+  MpiTurn turn{std::shared_lock(the_end, std::try_to_lock), {}};
+  if (!turn.before_the_end || !mpi_runs()) return std::nullopt;
+  if (serialized) turn.alone = std::unique_lock(one_at_a_time, std::try_to_lock);
+  if (serialized && !turn.alone) return std::nullopt;
+  return turn;
+}
+
+std::unique_lock<std::shared_mutex> last_mpi_turn() {
+  ended = true;
+  return std::unique_lock(the_end);
+}
+
+void finalize_mpi() {
+  if (begun_here && !flag_of(MPI_Finalized)) MPI_Finalize();
 }
 
 void check_mpi(int code, const char* call) {
   if (code == MPI_SUCCESS) return;
+  check_runs();  // else the question for the text would end the process
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   MPI_Error_string(code, text, &length);

@@ -25,6 +25,7 @@ const char* name_of(Op op) {
 
 Reduction gradient_sum(at::ScalarType values, crimp_dtype dtype, bool averages) {
   Reduction r{values, MPI_DATATYPE_NULL, MPI_OP_NULL, true, dtype, averages};
+  check_runs();
   check_mpi(crimp_datatype(dtype, &r.type, &r.op), "crimp_datatype");
   return r;
 }

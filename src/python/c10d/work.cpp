@@ -62,12 +62,19 @@ MessageWork::~MessageWork() {
 }
 
 bool MessageWork::isCompleted() {
+  const bool through = progress();
+  if (!through) check_runs();
+  return through;
+}
+
+bool MessageWork::progress() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (completed_) return true;
   int done = 0;
   MPI_Status status;
   try {
-    const auto turn = mpi_turn();
+    const auto turn = try_mpi_turn();
+    if (!turn) return false;
     check_mpi(MPI_Test(&request_, &done, &status), "MPI_Test");
     if (!done) return false;
     source_ = status.MPI_SOURCE;
@@ -87,7 +94,9 @@ bool MessageWork::isSuccess() const {
 bool MessageWork::wait(std::chrono::milliseconds timeout) {
   const auto start = std::chrono::steady_clock::now();
   if (timeout.count() <= 0) timeout = timeout_;
-  while (!isCompleted()) {
+  // Where MPI ends meanwhile the message does not come, and the thread stays: Python, which is about to end, ends
+  // threads that come back to it in the middle of what may not throw.
+  for (bool through = isCompleted(); !through; through = progress()) {
     TORCH_CHECK(timeout.count() <= 0 || std::chrono::steady_clock::now() - start < timeout,
                 "crimp: a message was not through after ", timeout.count(), " ms");
     std::this_thread::yield();

@@ -53,12 +53,14 @@ class MessageWork : public c10d::Work {
   MPI_Request* request() { return &request_; }
   void* data() { return tensor_.data(); }
 
-  bool isCompleted() override;
+  bool isCompleted() override;  // throws where MPI has ended first
   bool isSuccess() const override;
   int sourceRank() const override { return source_; }
   bool wait(std::chrono::milliseconds timeout) override;
 
  private:
+  bool progress();
+
   HostTensor tensor_;
   std::chrono::milliseconds timeout_;
   MPI_Request request_ = MPI_REQUEST_NULL;
