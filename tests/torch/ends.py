@@ -1,11 +1,12 @@
 """The end of a process that still has something under way, or that something still asks for.
   ends.py chained (a chained callback waits for a later work, which was queued before the end) |
   late (calls come behind the end: all_reduce, send, recv, wait, a new group) | daemon (a thread waits for a message that never comes) |
-  destroyed (so it does, and the group is destroyed) |
+  destroyed (so it does, and the group is destroyed) | timed_out (later messages go to later receives) | dropped (so they do where nobody has waited) |
   serialized (MPI takes one call at a time: a message is asked for while a sum waits for another rank)
 """
 import atexit
 import ctypes
+import datetime
 import os
 import sys
 import threading
@@ -82,6 +83,25 @@ if way in ("daemon", "destroyed"):
     time.sleep(0.5)  # both threads wait again by then, or one is told in vain that MPI has ended
     if way == "destroyed":
         dist.destroy_process_group()
+if way in ("timed_out", "dropped"):
+    if rank == 1:
+        try:
+            work = dist.irecv(torch.zeros(3), 0)
+            if way == "timed_out":
+                work.wait(datetime.timedelta(milliseconds=50))
+        except RuntimeError as error:
+            assert "not through" in str(error), error
+        del work
+    dist.barrier()
+    for number in range(3):
+        tensor = torch.full((3,), float(number))
+        if rank == 0:
+            dist.send(tensor, 1)
+        else:
+            tensor.fill_(-1)
+            dist.recv(tensor, 0)
+            assert tensor[0].item() == number, f"message {number} is {tensor}"
+    dist.barrier()
 if way == "serialized":
     assert level.value == serialized
     store = dist.distributed_c10d._get_default_store()

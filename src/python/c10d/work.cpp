@@ -55,10 +55,19 @@ void QueuedWork::complete() noexcept {
 }
 
 MessageWork::MessageWork(c10d::OpType type, const char* title, HostTensor tensor, std::chrono::milliseconds timeout)
-    : Work(-1, type, title, c10::nullopt), tensor_(std::move(tensor)), timeout_(timeout) {}
+    : Work(-1, type, title, c10::nullopt), tensor_(std::move(tensor)), timeout_(timeout), process_(getpid()) {}
 
 MessageWork::~MessageWork() {
-  if (request_ != MPI_REQUEST_NULL) new HostTensor(tensor_);  // MPI still reads or writes there
+  if (request_ != MPI_REQUEST_NULL && !give_up()) new HostTensor(tensor_);  // MPI still reads or writes there
+}
+
+// Waits for nothing: Python's lock may be held, and a message that is being received comes when its sender is in MPI.
+bool MessageWork::give_up() noexcept {
+  if (opType_ == c10d::OpType::SEND || getpid() != process_) return false;
+  int done = 0;
+  const auto turn = try_mpi_turn();
+  return turn && MPI_Cancel(&request_) == MPI_SUCCESS && MPI_Test(&request_, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
+         done;
 }
 
 bool MessageWork::isCompleted() {

@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/core/ivalue.h>
 #include <mpi.h>
+#include <sys/types.h>
 
 #include <torch/version.h>
 #include <chrono>
@@ -44,7 +45,8 @@ class QueuedWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-// A message under way. Whoever waits or asks lets MPI progress; one that nobody waits for keeps its memory.
+// A message under way. Whoever waits or asks lets MPI progress. A receive that nobody waits for any more is cancelled,
+// so that it does not take a later one's message; a send keeps its memory.
 class MessageWork : public c10d::Work {
  public:
   // `timeout`: of a wait() that names none; 0 waits for ever.
@@ -60,11 +62,13 @@ class MessageWork : public c10d::Work {
 
  private:
   bool progress();
+  bool give_up() noexcept;  // whether MPI is through with the tensor
 
   HostTensor tensor_;
   std::chrono::milliseconds timeout_;
   MPI_Request request_ = MPI_REQUEST_NULL;
   int source_ = -1;
+  const pid_t process_;
 };
 
 // Runs works in the order in which they are put, one at a time, on threads of its own: while what was chained to one
