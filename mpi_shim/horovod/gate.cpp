@@ -24,7 +24,7 @@ std::uint8_t Gate::codec(const std::string& tensor) const {
 }
 
 void Gate::reduced(const std::string& name, std::uint64_t bytes) {
-  if (plan_.off() || unnamed(name) || bytes <= kNumber) return;
+  if (plan_.off() || unnamed(name) || (bytes <= kNumber && group_of(name).empty())) return;
   Tensor& tensor = known(name, bytes);
   count(tensor);
   if (members_.empty()) return make_plan();
@@ -132,6 +132,30 @@ bool Gate::ends_step(std::uint64_t bytes, std::uint32_t steps) {
   return false;
 }
 
+// A group of Horovod's of which not all is planned, because the rest is another operation's or not in every step; and
+// one of metrics alone.
+void Gate::leave_out_groups(std::vector<std::size_t>& planned) const {
+  struct Group {
+    std::int64_t planned = 0;
+    std::uint64_t most_bytes = 0;
+  };
+  std::map<std::pair<std::string, std::int64_t>, Group> groups;
+  const auto group_at = [&](std::size_t t) -> Group* {
+    const std::string& name = tensors_[t].name;
+    std::string group = group_of(name);
+    return group.empty() ? nullptr : &groups[{std::move(group), group_size(name)}];
+  };
+  for (const std::size_t t : planned)
+    if (Group* group = group_at(t)) {
+      ++group->planned;
+      group->most_bytes = std::max(group->most_bytes, tensors_[t].bytes);
+    }
+  std::erase_if(planned, [&](std::size_t t) {
+    const Group* group = group_at(t);
+    return group && (group->planned != group_size(tensors_[t].name) || group->most_bytes <= kNumber);
+  });
+}
+
 // At the end of a step: when all tensors that are reduced in every step have been reduced equally often. Others are
 // never held.
 void Gate::make_plan() {
@@ -143,14 +167,12 @@ void Gate::make_plan() {
   const bool ends = !off_by_one || ends_step(equal, steps);
   if (!ends && equal != planned_bytes_) return;
   std::vector<std::size_t> planned;
-  std::vector<std::uint64_t> bytes;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    Tensor& t = tensors_[i];
-    t.group = -1;
-    if (t.reductions != steps) continue;
-    planned.push_back(i);
-    bytes.push_back(t.bytes);
+    tensors_[i].group = -1;
+    if (tensors_[i].reductions == steps) planned.push_back(i);
   }
+  leave_out_groups(planned);
+  if (planned.empty()) return;
   std::vector<std::size_t> known = planned_;
   std::sort(known.begin(), known.end());
   const bool as_before = planned == known;  // what was new is not reduced in every step
@@ -166,6 +188,8 @@ void Gate::make_plan() {
     return adopt({});
   }
   std::vector<bool> begins = may_begin(named_tensors());
+  std::vector<std::uint64_t> bytes;
+  for (const std::size_t i : planned_) bytes.push_back(tensors_[i].bytes);
   const auto groups = plan_.groups(bytes);
   for (std::size_t i = 1; i < groups.size(); ++i) begins[i] = begins[i] && groups[i] != groups[i - 1];
   group_by(begins);

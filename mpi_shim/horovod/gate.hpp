@@ -22,9 +22,9 @@
 //   waiting  is not complete here    passed: all of it was ready once, which counts as Release::complete
 //   passed   may pass                waiting: the next group is current
 //
-// Horovod's own groups (hvd.grouped_allreduce) stay whole in every plan: of a group that it keeps apart it expects all
-// tensors in one cycle, and ends the process where some were held. Under CRIMP_MERGE=auto the plan changes at the end
-// of a step, on all ranks before the same AND (search.hpp); without a plan nothing is held.
+// Horovod's own groups (hvd.grouped_allreduce) stay whole in every plan, or out of it: of a group that it keeps apart
+// it expects all tensors in one cycle, and ends the process where some were held. Under CRIMP_MERGE=auto the plan
+// changes at the end of a step, on all ranks before the same AND (search.hpp); without a plan nothing is held.
 //
 // The masks of bits are stale after a reduction and when the cache has changed; read_bits() makes them anew.
 #pragma once
@@ -94,7 +94,8 @@ class Gate {
   std::uint32_t steps() const;
   bool ends_step(std::uint64_t bytes, std::uint32_t steps);
   void make_plan();
-  void group_by(const std::vector<bool>& begins);  // of planned_
+  void leave_out_groups(std::vector<std::size_t>& planned) const;  // of tensors_
+  void group_by(const std::vector<bool>& begins);                  // of planned_
   void adopt(const MergeTrials::Plan&);
   void reorder(const std::vector<std::uint32_t>& order);  // planned_
   std::vector<NamedTensor> named_tensors() const;         // of planned_

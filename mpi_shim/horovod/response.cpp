@@ -25,6 +25,9 @@ std::string group_of(const std::string& name) {
 }
 
 int index_in_group(const std::string& name) { return std::atoi(name.c_str() + name.rfind('_') + 1); }
+std::int64_t group_size(const std::string& name) {
+  return std::strtoll(name.c_str() + name.rfind("of") + 2, nullptr, 10);
+}
 
 std::optional<std::vector<Response>> read_response_list(const void* bytes, std::size_t size) {
   flatbuffers::Verifier verifier(static_cast<const std::uint8_t*>(bytes), size);

@@ -32,6 +32,7 @@ inline bool unnamed(const std::string& name) { return name.find(".noname.") != n
 // where it is in no group. Some other tensors are called so, too.
 std::string group_of(const std::string& name);
 int index_in_group(const std::string& name);
+std::int64_t group_size(const std::string& name);
 
 // Empty where the bytes are no valid ResponseList (checked by the FlatBuffers verifier before anything is read).
 std::optional<std::vector<Response>> read_response_list(const void* bytes, std::size_t size);

@@ -86,6 +86,17 @@ def unnamed(model):
             assert torch.equal(s, torch.full_like(s, float(step * hvd.size()))), f"a sum is {s[:3]}, not {step * hvd.size()}"
 
 
+def bias(model):
+    """A group that Horovod reduces by itself, one of whose tensors has two elements, is ready ahead of the gradients."""
+    opt = start(model)
+    for step in range(args.steps):
+        handles = hvd.grouped_allreduce_async([torch.ones(5000), torch.ones(2)], name="layer")
+        loss_of(model, step).backward()
+        hvd.synchronize(handles)
+        opt.step()
+        opt.zero_grad()
+
+
 def scaled(model):
     """Gradients reduced by hand with factors, others for every third tensor: those do not fuse with the rest."""
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)

@@ -529,6 +529,32 @@ TEST_SUITE("horovod_gate") {
     }
   }
 
+  TEST_CASE("of Horovod's groups all tensors are in the plan, or none") {
+    struct Case {
+      std::vector<std::pair<const char*, std::uint64_t>> tensors;  // beside a and b, in every step
+      std::vector<std::size_t> groups;
+    };
+    for (const Case& c : {Case{{{"w_0of2", 1000}, {"w_1of2", 8}}, {4}},  // a bias of two numbers
+                          Case{{{"w_0of3", 4}, {"w_1of3", 1000}, {"w_2of3", 2}}, {5}},
+                          Case{{{"w_0of3", 1000}, {"w_1of3", 1000}}, {2}},  // the third one is no sum
+                          Case{{{"w_0of2", 4}, {"w_1of2", 4}}, {2}},        // metrics
+                          Case{{{"w_0of2", 1000}, {"w_1of2", 1000}, {"w_0of3", 1000}}, {4}}}) {
+      Gate gate(MergePlan("all"), milliseconds(100));
+      for (int step = 0; step < 5; ++step) {
+        for (const char* t : {"a", "b"}) gate.reduced(t, 1000);
+        for (const auto& [name, bytes] : c.tensors) gate.reduced(name, bytes);
+      }
+      CAPTURE(c.tensors.size());
+      CHECK(gate.groups() == c.groups);
+    }
+    Gate gate(MergePlan("all"), milliseconds(100));
+    for (int step = 0; step < 9; ++step) {  // one member now and then
+      gate.reduced("a", 1000), gate.reduced("w_0of2", 1000);
+      if (step % 4 == 0) gate.reduced("w_1of2", 1000);
+    }
+    CHECK(gate.groups() == std::vector<std::size_t>{1});
+  }
+
   // The gates of all ranks between a simulated Horovod and itself: the same calls on all, and a step of as many calls
   // as the plan has groups.
   TEST_CASE("merged calls carry the plan's tensors, and the decoder counts them") {
