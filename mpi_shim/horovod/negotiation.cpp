@@ -52,15 +52,14 @@ Response part(const Response& fused, std::size_t i) {
 
 Options Options::from_environment(int ranks_per_host) {
   Options o;
-  o.cache_capacity =
-      static_cast<std::size_t>(std::max<std::int64_t>(0, environment_number("HOROVOD_CACHE_CAPACITY", 1024)));
-  o.autotune = environment_number("HOROVOD_AUTOTUNE", 0) > 0;
+  o.cache_capacity = static_cast<std::uint32_t>(leading_number("HOROVOD_CACHE_CAPACITY", 1024));
+  o.autotune = leading_number("HOROVOD_AUTOTUNE", 0) > 0;
   if (o.autotune && o.cache_capacity) o.cache_capacity = 1024;  // its parameter manager knows no other
-  o.fusion_threshold = environment_number("HOROVOD_FUSION_THRESHOLD", o.autotune ? 4ll << 20 : o.fusion_threshold);
+  o.fusion_threshold = leading_number("HOROVOD_FUSION_THRESHOLD", o.autotune ? 4ll << 20 : o.fusion_threshold);
   if (ranks_per_host > 0)
     o.threshold_unit = std::int64_t{8 * 64} * ranks_per_host;  // 64 elements of 8 bytes for every rank of a host
-  o.separate_groups = environment_number("HOROVOD_DISABLE_GROUP_FUSION", 0) > 0;
-  o.pads = environment_number("HOROVOD_BATCH_D2D_MEMCOPIES", 1) > 0;
+  o.separate_groups = leading_number("HOROVOD_DISABLE_GROUP_FUSION", 0) > 0;
+  o.pads = leading_number("HOROVOD_BATCH_D2D_MEMCOPIES", 1) != 0;
   return o;
 }
 

@@ -34,7 +34,7 @@
 
 namespace crimp::horovod {
 
-// Horovod's own settings, as its variables give them.
+// Horovod's own settings, as its variables give them; numbers as Horovod reads them.
 struct Options {
   std::size_t cache_capacity = 1024;  // HOROVOD_CACHE_CAPACITY
   std::int64_t fusion_threshold =

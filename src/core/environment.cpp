@@ -21,6 +21,11 @@ std::int64_t environment_number(const char* name, std::int64_t otherwise) {
   return status == std::errc() && *end == '\0' ? value : otherwise;
 }
 
+std::int64_t leading_number(const char* name, std::int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::strtoll(text, nullptr, 10) : otherwise;
+}
+
 std::string host_name() {
   char name[256] = {};
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "";

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <random>
 
@@ -384,6 +385,65 @@ TEST_SUITE("horovod_negotiation") {
     const Layout layout = *decoder.data_call(100, Dtype::f32);
     REQUIRE(layout.known());
     CHECK(layout.segments[0].key == "b");
+  }
+
+  // Of such a list Horovod caches what the mirror does not see.
+  TEST_CASE("behind a list that cannot be read, or an unknown bit, hits are unknown until the cache begins anew") {
+    for (const bool unreadable : {true, false}) {
+      CAPTURE(unreadable);
+      Negotiation decoder(2, {});
+      const auto list = [&](const std::vector<std::pair<std::string, std::int64_t>>& tensors, bool cached = true) {
+        if (cached) decoder.ready_bits(std::vector<std::int64_t>{5});
+        decoder.gathered();
+        const auto bytes = response_list(tensors);
+        decoder.broadcast(bytes.data(), bytes.size());
+      };
+      const std::vector<std::int64_t> first{7 | 1 << 3}, third{7 | 1 << 5};
+      list({{"a", 4096}});
+      if (unreadable) {
+        list({{"a", 4096}, {"huge", (std::int64_t{1} << 32) + 1}});
+      } else {
+        decoder.ready_bits(third);
+        CHECK_FALSE(decoder.data_call(4096, Dtype::f32)->known());
+      }
+      list({{"b", 4096}});
+      CHECK(decoder.data_call(4096, Dtype::f32)->known());  // a list speaks for itself
+      for (const auto& bits : {first, third, std::vector<std::int64_t>{7 | 1 << 4}}) {
+        decoder.ready_bits(bits);
+        CHECK_FALSE(decoder.data_call(4096, Dtype::f32)->known());
+      }
+      const auto& why = decoder.record().unexplained;
+      CHECK(why[static_cast<std::size_t>(horovod::Unexplained::cache_differs)] == (unreadable ? 3u : 4u));
+      list({{"c", 4096}}, false);
+      CHECK(decoder.data_call(4096, Dtype::f32)->known());
+      list({{"d", 100}});
+      CHECK(decoder.data_call(100, Dtype::f32)->known());
+      decoder.ready_bits(first);
+      const Layout layout = *decoder.data_call(100, Dtype::f32);
+      REQUIRE(layout.known());
+      CHECK(layout.segments[0].key == "d");
+    }
+  }
+
+  TEST_CASE("Horovod's variables are read as it reads them") {
+    const auto with = [](const char* name, const char* text) {
+      ::setenv(name, text, 1);
+      const horovod::Options o = horovod::Options::from_environment(0);
+      ::unsetenv(name);
+      return o;
+    };
+    for (const char* text : {"400000", "400000.0", " 400000", "400000 bytes"})
+      CHECK(with("HOROVOD_FUSION_THRESHOLD", text).fusion_threshold == 400000);
+    for (const char* text : {"", "64M"})
+      CHECK(with("HOROVOD_FUSION_THRESHOLD", text).fusion_threshold == std::atoi(text));
+    CHECK(horovod::Options::from_environment(0).fusion_threshold == 128 << 20);
+    CHECK(with("HOROVOD_CACHE_CAPACITY", "").cache_capacity == 0);
+    CHECK(with("HOROVOD_CACHE_CAPACITY", "8;").cache_capacity == 8);
+    CHECK(with("HOROVOD_DISABLE_GROUP_FUSION", "1 ").separate_groups);
+    CHECK_FALSE(with("HOROVOD_DISABLE_GROUP_FUSION", "yes").separate_groups);
+    CHECK(with("HOROVOD_AUTOTUNE", "1\n").autotune);
+    CHECK_FALSE(with("HOROVOD_BATCH_D2D_MEMCOPIES", "no").pads);
+    CHECK(with("HOROVOD_BATCH_D2D_MEMCOPIES", "-1").pads);
   }
 
   TEST_CASE("a list that never came is not waited for in the next cycle") {
