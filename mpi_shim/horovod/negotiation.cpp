@@ -118,16 +118,26 @@ Record Negotiation::record() const {
   return record;
 }
 
+// What its bits stand for is Horovod's to say, and it says so of new entries only.
+void Negotiation::lose_mirror() {
+  mirror_ = Mirror::lost;
+  cache_.clear();
+}
+
 // The fast path: all ranks look their hits up in the order of the bits.
 void Negotiation::resolve_hits() {
   if (cycle_ != Cycle::hits) return;
   cycle_ = Cycle::idle;
   ready_.clear();
+  if (mirror_ == Mirror::lost) {
+    lost_ = Unexplained::cache_differs;
+    return;
+  }
   for (const std::size_t bit : hits_) {
     const Response* entry = cache_.peek(bit);
-    if (!entry) {  // our mirror is not Horovod's cache; this cycle stays unexplained
+    if (!entry) {
       lost_ = Unexplained::cache_differs;
-      return;
+      return lose_mirror();
     }
     ready_.push_back(entry);
   }
@@ -209,6 +219,7 @@ void Negotiation::gathered() {
   // comes back.
   begin_cycle();
   cache_.clear();
+  mirror_ = Mirror::kept;
   cycle_ = Cycle::new_list;
 }
 
@@ -237,12 +248,13 @@ void Negotiation::broadcast(const void* bytes, std::size_t size) {
   expected_.clear();
   next_ = 0;
   lost_ = list ? Unexplained::nothing_expected : Unexplained::list_unreadable;
-  if (!list) return;
+  if (!list) return lose_mirror();
+  const bool put = cached && mirror_ == Mirror::kept;
   for (const Response& r : *list) {
     if (r.type == Response::allreduce || r.type == Response::adasum) expect(r);
     const bool cacheable = r.type == Response::allreduce || r.type == Response::allgather ||
                            r.type == Response::adasum || r.type == Response::alltoall;
-    if (cached && cacheable && !r.names.empty() && r.devices.size() == static_cast<std::size_t>(ranks_))
+    if (put && cacheable && !r.names.empty() && r.devices.size() == static_cast<std::size_t>(ranks_))
       for (std::size_t i = 0; i < r.names.size(); ++i) cache_.put(part(r, i));
   }
   cache_.deal_bits_again();

@@ -18,8 +18,10 @@
 // idle).
 //
 // Everything here is a function of values equal on all ranks, so all ranks find the same layouts. What it cannot
-// explain is unknown for that call, and everything is known again at the next cycle. Not thread-safe: Horovod's
-// background thread is the only caller.
+// explain is unknown for that call, and everything is known again at the next cycle; but behind a list that cannot be
+// read, and a hit that the mirror lacks, the mirror is lost: it stays empty, hits are unknown and nothing is held,
+// until Horovod's cache is off in some cycle and so begins anew. Not thread-safe: Horovod's background thread is the
+// only caller.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -83,6 +85,7 @@ class Negotiation {
   void begin_cycle();
   void fuse(std::vector<const Response*>& ready);  // reorders them
   void resolve_hits();
+  void lose_mirror();
   void tune(const void* parameters);
   std::int64_t threshold() const;
   void expect(Response fused);  // to be reduced next
@@ -91,6 +94,8 @@ class Negotiation {
   Options options_;
   Threshold threshold_;
   ResponseCache cache_;
+  enum class Mirror { kept, lost };
+  Mirror mirror_ = Mirror::kept;
   Gate gate_;
   std::vector<std::size_t> hits_;       // of the cycle's AND, not yet looked up
   std::vector<const Response*> ready_;  // scratch
