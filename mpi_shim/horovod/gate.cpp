@@ -179,17 +179,18 @@ void Gate::make_plan() {
   if (!ends && !as_before) return;
   if (search_ && as_before) {
     search_->resume();
-    return adopt(MergeTrials::Plan(adopted_));
+    return group_as_chosen();
   }
   planned_ = std::move(planned);
   planned_bytes_ = equal;
   if (search_) {
     search_->begin(named_tensors());
-    return adopt({});
+    choose({});
+    return group_as_chosen();
   }
-  std::vector<bool> begins = may_begin(named_tensors());
   std::vector<std::uint64_t> bytes;
   for (const std::size_t i : planned_) bytes.push_back(tensors_[i].bytes);
+  std::vector<bool> begins = may_begin(named_tensors());
   const auto groups = plan_.groups(bytes);
   for (std::size_t i = 1; i < groups.size(); ++i) begins[i] = begins[i] && groups[i] != groups[i - 1];
   group_by(begins);
@@ -209,7 +210,7 @@ void Gate::reorder(const std::vector<std::uint32_t>& order) {
   planned_ = std::move(planned);
 }
 
-void Gate::adopt(const MergeTrials::Plan& plan) {
+void Gate::choose(const MergeTrials::Plan& plan) {
   // Who was late for one plan may be in time for another.
   if (plan != adopted_)
     for (const std::size_t i : planned_) {
@@ -219,10 +220,13 @@ void Gate::adopt(const MergeTrials::Plan& plan) {
     }
   adopted_ = plan;
   holds_ = plan.holds;
+}
+
+void Gate::group_as_chosen() {
   hold_ = Hold::closed;
   held_since_.reset();
   std::vector<bool> begins(planned_.size());
-  for (const auto cut : plan.groups.cuts) begins[cut] = true;
+  for (const auto cut : adopted_.groups.cuts) begins[cut] = true;
   group_by(begins);
 }
 
@@ -282,7 +286,8 @@ void Gate::hold(std::span<std::int64_t> own_bits, const ResponseCache& cache, Cl
   if (search_ && !own_bits.empty())
     if (const auto told = search_->plan(time)) {
       if (!told->order.empty()) reorder(told->order);
-      adopt(told->plan);
+      choose(told->plan);
+      if (!members_.empty()) group_as_chosen();  // else a new tensor has come since the step's end
     }
   if (!planned() || own_bits.empty() || hold_ == Hold::open) return;
   const auto own = [&](std::size_t word) { return static_cast<std::uint64_t>(own_bits[word]); };

@@ -96,7 +96,8 @@ class Gate {
   void make_plan();
   void leave_out_groups(std::vector<std::size_t>& planned) const;  // of tensors_
   void group_by(const std::vector<bool>& begins);                  // of planned_
-  void adopt(const MergeTrials::Plan&);
+  void choose(const MergeTrials::Plan&);
+  void group_as_chosen();
   void reorder(const std::vector<std::uint32_t>& order);  // planned_
   std::vector<NamedTensor> named_tensors() const;         // of planned_
   void begin_step();

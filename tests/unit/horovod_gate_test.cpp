@@ -698,6 +698,26 @@ TEST_SUITE("horovod_gate") {
     CHECK(net.gate.groups() == std::vector<std::size_t>{2, 2});
   }
 
+  TEST_CASE("a searched plan that is told behind a new tensor does not keep it from being planned") {
+    Leader leader;
+    leader.here = true;
+    int messages = 0;
+    leader.broadcast = [&](std::span<std::uint8_t>) { ++messages; };
+    Net net("auto", "ab", 100, leader);
+    const auto step = [&] {
+      net.reduce("ab");
+      for (const char* t : {"c", "d", "e"}) net.gate.reduced(t, 100000);
+      net.pass("");
+    };
+    step();  // the first plan is told now
+    CHECK(messages == 1);
+    CHECK(net.gate.groups().empty());
+    for (int i = 0; i < 20; ++i) step();
+    REQUIRE(net.gate.search());
+    CHECK(net.gate.search()->tensors == 3);
+    CHECK(messages > 2);
+  }
+
   TEST_CASE("a step that was cut short counts, and what is reduced of the next is not waited for") {
     Leader leader;
     leader.here = true;
