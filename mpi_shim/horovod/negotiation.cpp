@@ -143,16 +143,19 @@ void Negotiation::resolve_hits() {
   }
   const auto use = [&](const Response* r) { cache_.use(cache_.bit(r->names.front())); };
   if (options_.separate_groups) {
-    // Groups come first, in the order of their first member's bit, each in its own order.
-    std::vector<std::string> order;
-    std::map<std::string, std::vector<const Response*>> groups;
+    // Groups come first, in the order of their first member's bit, each in its own order. What is in no group is one by
+    // itself then, but for alltoalls.
+    using Group = std::pair<bool, std::string>;
+    std::vector<Group> order;
+    std::map<Group, std::vector<const Response*>> groups;
     std::vector<const Response*> rest;
     for (const Response* r : ready_) {
-      const std::string group = group_of(r->names.front());
-      if (group.empty()) {
+      if (r->type == Response::alltoall) {
         rest.push_back(r);
         continue;
       }
+      Group group(true, group_of(r->names.front()));
+      if (group.second.empty()) group = {false, r->names.front()};
       if (!groups.count(group)) order.push_back(group);
       groups[group].push_back(r);
     }

@@ -29,6 +29,7 @@ VARIATIONS = {
     "groups": ("--groups 4", {}),
     "groups_apart": ("--groups 4", {"HOROVOD_DISABLE_GROUP_FUSION": "1"}),
     "groups_apart_200k": ("--groups 2", {"HOROVOD_DISABLE_GROUP_FUSION": "1", "HOROVOD_FUSION_THRESHOLD": "200000"}),
+    "group_beside_apart": ("--way bias", {"HOROVOD_DISABLE_GROUP_FUSION": "1"}),
     "threshold_0": ("", {"HOROVOD_FUSION_THRESHOLD": "0"}),
     "threshold_200k": ("", {"HOROVOD_FUSION_THRESHOLD": "200000"}),
     "cache_0": ("", {"HOROVOD_CACHE_CAPACITY": "0"}),

@@ -42,6 +42,12 @@ HorovodSimulator::HorovodSimulator(const HorovodRun& run)
     t.dims = {t.count};
     model_.push_back(t);
   }
+  if (run_.separate_groups)  // a tensor in no group is one by itself
+    for (Tensor& t : model_)
+      if (t.group < 0) {
+        t.group = static_cast<int>(groups_.size());
+        groups_.push_back({t.name, {t.name}});
+      }
 }
 
 void HorovodSimulator::plan() {
