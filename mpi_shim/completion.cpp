@@ -130,6 +130,7 @@ class Taken {
   // Whether others stand beside ours, which MPI's own call is to move on: MPI-IO's move only while such a call has
   // them. MPICH 4.0 ends the job where persistent sums are tested that are not complete.
   bool has_others(int count) const {
+    if (!first_) return false;  // nor need there be any requests
     std::ptrdiff_t ours = 0;
     for (const Pending* p = first_; p; p = p->next, ++ours)
       if (p->persistent()) return false;

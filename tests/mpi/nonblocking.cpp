@@ -510,6 +510,18 @@ void odd() {
   same(in.data(), out.data(), 0, MPI_FLOAT, MPI_SUM, "nothing");
   Sum sum;
   sum.start(), ++calls;
+  // No requests where there should be some, while one is outstanding.
+  const auto error_class = [](int code) {
+    int of = MPI_SUCCESS;
+    MPI_Error_class(code, &of);
+    return of;
+  };
+  int flag = 0;
+  const int wait = MPI_Waitall(1, nullptr, MPI_STATUSES_IGNORE),
+            test = MPI_Testall(1, nullptr, &flag, MPI_STATUSES_IGNORE);
+  CHECK(error_class(wait) == error_class(PMPI_Waitall(1, nullptr, MPI_STATUSES_IGNORE)));
+  CHECK(error_class(test) == error_class(PMPI_Testall(1, nullptr, &flag, MPI_STATUSES_IGNORE)));
+  CHECK((wait != MPI_SUCCESS && test != MPI_SUCCESS));
   MPI_Wait(&sum.request, MPI_STATUS_IGNORE);
   sum.verify("after errors");
 }
