@@ -83,7 +83,7 @@ class Pending {
   virtual int release() { return MPI_SUCCESS; }
 
   virtual bool persistent() const { return false; }
-  // Failures are raised there. The program may have freed it since the sum was finished: then MPI_COMM_NULL.
+  // Failures are raised there. Of a sum, which knows when the program frees it, MPI_COMM_NULL from then on.
   virtual MPI_Comm comm() const = 0;
   std::optional<Failure> take_failure() {
     std::optional<Failure> taken = std::exchange(failure, {});
