@@ -65,12 +65,10 @@ std::string value_text(const CodecParameter& row, double value) {
 }
 
 SpecValues::SpecValues(std::string_view text, const CodecInfo& info) : text_(text), info_(info) {
-  const auto colon = text.find(':');
-  std::string_view rest = colon == text.npos ? std::string_view() : text.substr(colon + 1);
-  while (!rest.empty()) {
-    const auto comma = rest.find(',');
-    const std::string_view item = rest.substr(0, comma);
-    rest = comma == rest.npos ? std::string_view() : rest.substr(comma + 1);
+  for (auto from = text.find(':'); from != text.npos;) {  // the ':' or ',' before an item
+    const auto comma = text.find(',', from + 1);
+    const std::string_view item = text.substr(from + 1, comma == text.npos ? text.npos : comma - from - 1);
+    from = comma;
     const auto equals = item.find('=');
     const std::string_view key = item.substr(0, equals);
     bool known = false;

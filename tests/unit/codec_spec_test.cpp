@@ -86,7 +86,8 @@ TEST_SUITE("codec_spec") {
   TEST_CASE("an unknown parameter is refused with the legal ones") {
     has_all(refusal("3lc:sparsity=1"), {"'sparsity=1'", "s (0.25 <= s < 2)", "zero_run (0 or 1)"});
     has_all(refusal("3lc:s"), {"'s'", "key=value"});
-    has_all(refusal("3lc:,s=1"), {"''"});
+    for (const char* s : {"3lc:,s=1", "3lc:s=1,", "3lc:s=1,,entropy=1", "3lc:", "fp16:"})
+      has_all(refusal(s), {s, "''"});
     has_all(refusal("fp16:s=1"), {"'s=1'", "legal: memory (none, residual, momentum or average)"});
   }
 
