@@ -1,0 +1,77 @@
+// The work behind the requests of one call that completes or starts them.
+//
+// A request's work is taken out of the table before MPI is asked, because behind MPI's completion another thread may
+// get the same handle for a new request; what is not complete is put back. An error handler of the program's may leave
+// any call of MPI's by longjmp, behind which no destructor runs: so no call is made while a lock is held or something
+// is known to the call's frame alone, and what a call leaves taken the thread's next one gives back.
+//
+// Where that call had several requests MPI may have completed some of ours before it raised another's error, and their
+// handles be new requests'. So what is complete of ours has its result before a call that completes several.
+#pragma once
+#include <mpi.h>
+
+#include "next.hpp"
+#include "requests.hpp"
+
+namespace crimp {
+
+class Taken {
+ public:
+  Taken(const MPI_Request* requests, int count);
+  // What was not finished is as it was. Where an error handler has thrown for another one of the requests, MPI may have
+  // completed this one before: its handle is some other request's next.
+  ~Taken();
+  Taken(const Taken&) = delete;
+  Taken& operator=(const Taken&) = delete;
+
+  // MPI's call for request i alone.
+  template <class Ask>
+  int alone(int i, Ask ask) {
+    Pending* const p = find(i);
+    if (p) p->alone = true;
+    const int rc = ask();
+    if (p) p->alone = false;
+    return rc;
+  }
+  // Request i is complete.
+  int finish(int i, int rc);
+  // All of `count` are, or of some MPI says otherwise.
+  int finish_all(int rc, int count, MPI_Status* statuses);
+  // `count` are, whose indices are given.
+  int finish_some(int rc, int count, const int* indices, MPI_Status* statuses);
+  // What is complete has its result then. MPI's error of one, which Open MPI says only where it completes it, comes
+  // with the call itself, and then what was made of it does not count. Whether all is complete.
+  bool look(const NextMpi& next);
+  // Whether others stand beside ours, which MPI's own call is to move on: MPI-IO's move only while such a call has
+  // them. MPICH 4.0 ends the job where persistent sums are tested that are not complete.
+  bool has_others(int count) const;
+  int release();
+  // MPI has freed the request. What it still goes on with keeps its buffers: nobody will say when it ends.
+  void freed();
+  // Until MPI has started them they are inactive, of which it says that they are complete.
+  int start();
+  int started(int rc);
+
+ private:
+  // use() may end the one it is given.
+  template <class Use>
+  void each(Use use) {
+    for (Pending *p = first_, *behind; p; p = behind) {
+      behind = p->next;
+      use(*p);
+    }
+  }
+  Pending* find(int i) const {
+    Pending* p = first_;
+    while (p && p->index != i) p = p->next;
+    return p;
+  }
+  void unlink(Pending&);
+  // Of one that is settled: the code to hand back, raised where the failure is ours.
+  int answer(Pending&);
+
+  const MPI_Request* requests_;
+  Pending* first_ = nullptr;
+};
+
+}  // namespace crimp
