@@ -57,9 +57,8 @@ bool ends_program(MPI_Comm comm) {
 // A program that asks for codes and looks at none may raise one in every call: of each kind so many have a line, and
 // the one that ends the program.
 constexpr int kLinesOfAKind = 8;
-void tell(MPI_Comm comm, const Error& error) {
-  const std::string text = std::string(text_of(error.code())) + ": " + error.what();
-  if (!has_mpi() || ends_program(comm)) return log(LogLevel::error, text);
+std::string line_of(const Error& error) { return std::string(text_of(error.code())) + ": " + error.what(); }
+void tell_some(const Error& error) {
   static std::mutex mutex;
   static auto& lines = *new std::map<ErrorCode, int>;
   int line;
@@ -71,8 +70,12 @@ void tell(MPI_Comm comm, const Error& error) {
   }
   log(LogLevel::error,
       line < kLinesOfAKind
-          ? text
-          : text + "; further errors of this kind have codes, which MPI_Error_string explains, and no lines");
+          ? line_of(error)
+          : line_of(error) + "; further errors of this kind have codes, which MPI_Error_string explains, and no lines");
+}
+void tell(MPI_Comm comm, const Error& error) {
+  if (!has_mpi() || ends_program(comm)) log(LogLevel::error, line_of(error));
+  else tell_some(error);
 }
 
 }  // namespace
@@ -156,7 +159,7 @@ void Failure::say() const noexcept {
   if (!error) return;
   try {
     Runtime::get().report.error();
-    tell(comm, *error);
+    tell_some(*error);
   } catch (const std::exception&) {  // no memory for saying it
   }
 }

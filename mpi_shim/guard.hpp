@@ -71,8 +71,9 @@ struct Failure {
   std::optional<Error> error;  // none: no memory, perhaps none to say so either
   int code = MPI_SUCCESS;      // else the failure is MPI's, or has been logged, and has this code
 
-  int raise() const;          // returns the code to hand back
-  void say() const noexcept;  // in place of raise(), where nobody is there to hear of it
+  int raise() const;  // returns the code to hand back
+  // In place of raise(), where nobody is there to hear of it: asks for no handler, and the communicator may be no more.
+  void say() const noexcept;
 };
 
 // Runs body(), which returns an MPI code. What fails is in `failure`, not raised yet.

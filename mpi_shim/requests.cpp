@@ -76,11 +76,14 @@ void Requests::put(Pending& p) noexcept {
 
 void Requests::end(Pending& p) noexcept {
   Entry entry;
-  std::unique_lock lock(mutex_);
-  while (p.looking) looked_.wait(lock);
-  entry = std::move(p.entry);
-  unlink(p);
-  outstanding_.fetch_sub(1, std::memory_order_relaxed);
+  {
+    std::unique_lock lock(mutex_);
+    while (p.looking) looked_.wait(lock);
+    entry = std::move(p.entry);
+    unlink(p);
+    outstanding_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  if (p.failure) p.failure->say();
 }
 
 void Requests::reclaim() noexcept {
@@ -97,12 +100,8 @@ void Requests::reclaim() noexcept {
   }
   for (Pending *p = left, *next; p; p = next) {
     next = p->next;
-    if (p->persistent() || !(p->finished || p->alone)) {
-      put(*p);
-      continue;
-    }
-    if (p->failure) p->failure->say();
-    end(*p);
+    if (p->persistent() || !(p->finished || p->alone)) put(*p);
+    else end(*p);
   }
 }
 

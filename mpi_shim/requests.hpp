@@ -45,7 +45,7 @@ class Requests {
   // Out of the table for a call, whose frame is given; to be given back, complete or not. Null: none.
   Pending* take(MPI_Request, const void* frame) noexcept;
   void put(Pending&) noexcept;
-  void end(Pending&) noexcept;  // nobody will ask for it again
+  void end(Pending&) noexcept;  // nobody will ask for it again: what nobody has been told of it is said
   // Gives back what calls of this thread had taken that an error handler left by longjmp. What another thread's call
   // had is found when that thread completes some request again: nobody else can tell that the call is no more.
   void reclaim() noexcept;
