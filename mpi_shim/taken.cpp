@@ -19,6 +19,9 @@ class Verdict {
   int of_mpi(int i) const {
     return of_mpi_ != MPI_ERR_IN_STATUS ? of_mpi_ : statuses_ ? statuses_[i].MPI_ERROR : MPI_ERR_IN_STATUS;
   }
+  // Where the code alone says that some have failed, ours say it themselves.
+  bool knows(int i) const { return of_mpi(i) != MPI_ERR_IN_STATUS; }
+  int of_ours(int i) const { return knows(i) ? of_mpi(i) : MPI_SUCCESS; }
   void add(int i, int own, int ours) {
     if (ours == own) return;
     if (statuses_ && code_ == MPI_SUCCESS)
@@ -74,9 +77,9 @@ int Taken::finish(int i, int rc) {
 int Taken::finish_all(int rc, int count, MPI_Status* statuses) {
   Verdict verdict(rc, count, statuses);
   each([&](Pending& p) {
-    const bool asked = rc == MPI_SUCCESS || rc == MPI_ERR_IN_STATUS;
+    const bool asked = (rc == MPI_SUCCESS || rc == MPI_ERR_IN_STATUS) && (verdict.knows(p.index) || p.finished);
     if (p.completed || !(requests_[p.index] == MPI_REQUEST_NULL || (asked && p.persistent()))) return;
-    if (const int own = verdict.of_mpi(p.index); own != MPI_ERR_PENDING) settle(p, own);
+    if (const int own = verdict.of_ours(p.index); own != MPI_ERR_PENDING) settle(p, own);
   });
   each([&](Pending& p) {
     const int i = p.index;
@@ -88,7 +91,7 @@ int Taken::finish_all(int rc, int count, MPI_Status* statuses) {
 int Taken::finish_some(int rc, int count, const int* indices, MPI_Status* statuses) {
   Verdict verdict(rc, count, statuses);
   for (int i = 0; i < count; ++i)
-    if (Pending* const p = find(indices[i])) settle(*p, verdict.of_mpi(i));
+    if (Pending* const p = find(indices[i])) settle(*p, verdict.of_ours(i));
   for (int i = 0; i < count; ++i)
     if (Pending* const p = find(indices[i])) verdict.add(i, verdict.of_mpi(i), answer(*p));
   return verdict.code();
