@@ -29,15 +29,22 @@ int waitall(const NextMpi& next, int count, MPI_Request* requests, MPI_Status* s
   if (straight(next)) return next.Waitall(count, requests, statuses);
   Taken taken(requests, count);
   // Not MPI_Wait for each of ours, which leaves MPI_REQUEST_NULL: MPICH 4.0 ends the job in MPI_Waitall over that and a
-  // generalized request.
-  constexpr int kShort = 64;
+  // generalized request. The others have a turn now and then only, because where MPI_Testall completes all a tool
+  // behind us has seen none of it.
+  constexpr unsigned kShort = 64, kLooks = 8;
   const bool others = taken.has_others(count);
   Sleeps sleeps;
-  for (int turn = 0; !taken.look(next); ++turn) {
-    int flag = 0;
-    const int rc = others ? next.Testall(count, requests, &flag, statuses) : MPI_SUCCESS;
-    if (flag || rc != MPI_SUCCESS) return taken.finish_all(rc, count, statuses);
-    if (turn > kShort && many_threads()) sleeps.sleep();  // others would spin beside this one
+  for (unsigned turn = 1; !taken.look(); ++turn) {
+    const bool sleeps_now = turn > kShort && many_threads();  // others would spin beside this one
+    if (others && (sleeps_now || turn % kLooks == 0)) {
+      int flag = 0;
+      const int rc = next_pmpi().Testall(count, requests, &flag, statuses);
+      if (flag || rc != MPI_SUCCESS) {
+        if (next.tool) next.Waitall(0, requests, statuses);  // what the program has called
+        return taken.finish_all(rc, count, statuses);
+      }
+    }
+    if (sleeps_now) sleeps.sleep();
   }
   return taken.finish_all(next.Waitall(count, requests, statuses), count, statuses);
 }
@@ -58,7 +65,7 @@ int waitsome(const NextMpi& next, int count, MPI_Request* requests, int* done, i
   if (straight(next)) return next.Waitsome(count, requests, done, indices, statuses);
   Taken taken(requests, count);
   if (done) *done = MPI_UNDEFINED;
-  taken.look(next);
+  taken.look();
   return finish_some(taken, next.Waitsome(count, requests, done, indices, statuses), done, indices, statuses);
 }
 
@@ -74,7 +81,7 @@ int testall(const NextMpi& next, int count, MPI_Request* requests, int* flag, MP
   if (straight(next) || !flag) return next.Testall(count, requests, flag, statuses);
   Taken taken(requests, count);
   *flag = 0;
-  if (!taken.look(next) && !taken.has_others(count)) return MPI_SUCCESS;
+  if (!taken.look() && !taken.has_others(count)) return MPI_SUCCESS;
   const int rc = next.Testall(count, requests, flag, statuses);
   // MPICH completes what is complete where one has failed, although others are not.
   return *flag || rc != MPI_SUCCESS ? taken.finish_all(rc, count, statuses) : rc;
@@ -93,7 +100,7 @@ int testsome(const NextMpi& next, int count, MPI_Request* requests, int* done, i
   if (straight(next)) return next.Testsome(count, requests, done, indices, statuses);
   Taken taken(requests, count);
   if (done) *done = MPI_UNDEFINED;
-  taken.look(next);
+  taken.look();
   return finish_some(taken, next.Testsome(count, requests, done, indices, statuses), done, indices, statuses);
 }
 

@@ -97,12 +97,12 @@ int Taken::finish_some(int rc, int count, const int* indices, MPI_Status* status
   return verdict.code();
 }
 
-bool Taken::look(const NextMpi& next) {
+bool Taken::look() {
   bool all = true;
   each([&](Pending& p) {
     if (p.finished) return;
     int flag = 0;
-    if (next.Request_get_status(requests_[p.index], &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
+    if (next_pmpi().Request_get_status(requests_[p.index], &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
     if (!flag) all = false;
     else Requests::get().finish(p, MPI_SUCCESS);
   });

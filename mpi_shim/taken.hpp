@@ -40,8 +40,9 @@ class Taken {
   // `count` are, whose indices are given.
   int finish_some(int rc, int count, const int* indices, MPI_Status* statuses);
   // What is complete has its result then. MPI's error of one, which Open MPI says only where it completes it, comes
-  // with the call itself, and then what was made of it does not count. Whether all is complete.
-  bool look(const NextMpi& next);
+  // with the call itself, and then what was made of it does not count. Whether all is complete. Crimp's own question,
+  // of which a tool behind us hears nothing.
+  bool look();
   // Whether others stand beside ours, which MPI's own call is to move on: MPI-IO's move only while such a call has
   // them. MPICH 4.0 ends the job where persistent sums are tested that are not complete.
   bool has_others(int count) const;
