@@ -19,8 +19,14 @@ bool straight(const NextMpi& next) {
   return false;
 }
 
+// MPI refuses a call with this status, where null is not MPI_STATUS_IGNORE, and the request stays.
+bool refused(const MPI_Status* status) {
+  const MPI_Status* const ignore = MPI_STATUS_IGNORE;
+  return !status && ignore;
+}
+
 int wait(const NextMpi& next, MPI_Request* request, MPI_Status* status) {
-  if (straight(next)) return next.Wait(request, status);
+  if (straight(next) || refused(status)) return next.Wait(request, status);
   Taken taken(request, 1);
   return taken.finish(0, taken.alone(0, [&] { return next.Wait(request, status); }));
 }
@@ -70,7 +76,7 @@ int waitsome(const NextMpi& next, int count, MPI_Request* requests, int* done, i
 }
 
 int test(const NextMpi& next, MPI_Request* request, int* flag, MPI_Status* status) {
-  if (straight(next) || !flag) return next.Test(request, flag, status);
+  if (straight(next) || !flag || refused(status)) return next.Test(request, flag, status);
   Taken taken(request, 1);
   *flag = 0;
   const int rc = taken.alone(0, [&] { return next.Test(request, flag, status); });

@@ -69,7 +69,7 @@ Taken::~Taken() {
 
 int Taken::finish(int i, int rc) {
   Pending* const p = find(i);
-  if (!p) return rc;
+  if (!p || (rc != MPI_SUCCESS && goes_on(*p))) return rc;
   settle(*p, rc);
   return answer(*p);
 }
@@ -153,6 +153,12 @@ int Taken::started(int rc) {
     p.finished = rc != MPI_SUCCESS;
   });
   return rc;
+}
+
+bool Taken::goes_on(const Pending& p) const {
+  if (!p.persistent()) return requests_[p.index] != MPI_REQUEST_NULL;
+  int complete = 0;
+  return next_pmpi().Request_get_status(requests_[p.index], &complete, MPI_STATUS_IGNORE) == MPI_SUCCESS && !complete;
 }
 
 void Taken::unlink(Pending& p) {

@@ -24,7 +24,7 @@ class Taken {
   Taken(const Taken&) = delete;
   Taken& operator=(const Taken&) = delete;
 
-  // MPI's call for request i alone.
+  // MPI's call for request i alone, which MPI does not refuse: its error means that the request is no more.
   template <class Ask>
   int alone(int i, Ask ask) {
     Pending* const p = find(i);
@@ -33,7 +33,7 @@ class Taken {
     if (p) p->alone = false;
     return rc;
   }
-  // Request i is complete.
+  // Request i is complete, or there is an error and it goes on.
   int finish(int i, int rc);
   // All of `count` are, or of some MPI says otherwise.
   int finish_all(int rc, int count, MPI_Status* statuses);
@@ -67,6 +67,7 @@ class Taken {
     while (p && p->index != i) p = p->next;
     return p;
   }
+  bool goes_on(const Pending&) const;
   void unlink(Pending&);
   // Of one that is settled: the code to hand back, raised where the failure is ours.
   int answer(Pending&);
