@@ -2,6 +2,7 @@
 #include "export.hpp"
 #include "guard.hpp"
 #include "progress.hpp"
+#include "requests.hpp"
 
 namespace crimp {
 namespace {
@@ -44,16 +45,19 @@ int cart_sub(const NextMpi& next, MPI_Comm comm, const int* remain, MPI_Comm* to
   return made(next, to, [&] { return next.Cart_sub(comm, remain, to); });
 }
 
+// Ahead of MPI, behind which another communicator may have the handle.
+void leave(const MPI_Comm* comm) {
+  if (!comm || *comm == MPI_COMM_NULL) return;
+  if (Requests::any()) Requests::get().freed(*comm);
+  guard(*comm, [&] { return close_lane(*comm), MPI_SUCCESS; });
+}
+
 int comm_free(const NextMpi& next, MPI_Comm* comm) {
-  if (!inside(next) && comm && *comm != MPI_COMM_NULL) {
-    guard(*comm, [&] { return close_lane(*comm), MPI_SUCCESS; });
-  }
+  if (!inside(next)) leave(comm);
   return next.Comm_free(comm);
 }
 int comm_disconnect(const NextMpi& next, MPI_Comm* comm) {
-  if (!inside(next) && comm && *comm != MPI_COMM_NULL) {
-    guard(*comm, [&] { return close_lane(*comm), MPI_SUCCESS; });
-  }
+  if (!inside(next)) leave(comm);
   return next.Comm_disconnect(comm);
 }
 

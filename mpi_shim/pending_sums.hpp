@@ -3,6 +3,7 @@
 #pragma once
 #include <mpi.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -24,13 +25,16 @@ bool carry(const SumCall&, const Eligibility&, const AllreduceRequest&, bool per
 class PendingKept final : public Pending {
  public:
   explicit PendingKept(MPI_Comm comm) : comm_(comm) {}
-  int finish(int rc) override { return staged.finish(comm_, rc, failure); }
-  MPI_Comm comm() const override { return comm_; }
+  int finish(int rc) override { return staged.finish(comm(), rc, failure); }
+  MPI_Comm comm() const override { return comm_.load(); }
+  void freed(MPI_Comm comm) noexcept override {
+    if (comm_.load() == comm) comm_.store(MPI_COMM_NULL);
+  }
   Staged staged;
   std::vector<int> ints;
 
  private:
-  const MPI_Comm comm_;
+  std::atomic<MPI_Comm> comm_;
 };
 
 // Of start_by_mpi(), where something is kept. Out of line, so that the others' way past it stays short.

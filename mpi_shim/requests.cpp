@@ -74,6 +74,18 @@ void Requests::put(Pending& p) noexcept {
   if (!put.inserted) outstanding_.fetch_sub(1, std::memory_order_relaxed);
 }
 
+void Requests::started(Pending& p, MPI_Request request) noexcept {
+  std::lock_guard lock(mutex_);
+  p.entry.key() = request;
+  p.finished = false;
+}
+
+void Requests::freed(MPI_Comm comm) noexcept {
+  std::lock_guard lock(mutex_);
+  for (auto& [request, pending] : table_) pending->freed(comm);
+  for (Pending* p = in_calls_; p; p = p->behind) p->freed(comm);
+}
+
 void Requests::end(Pending& p) noexcept {
   Entry entry;
   {

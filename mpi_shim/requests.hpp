@@ -45,6 +45,7 @@ class Requests {
   // Out of the table for a call, whose frame is given; to be given back, complete or not. Null: none.
   Pending* take(MPI_Request, const void* frame) noexcept;
   void put(Pending&) noexcept;
+  void started(Pending&, MPI_Request) noexcept;  // by MPI, which may have given it another handle
   void end(Pending&) noexcept;  // nobody will ask for it again: what nobody has been told of it is said
   // Gives back what calls of this thread had taken that an error handler left by longjmp. What another thread's call
   // had is found when that thread completes some request again: nobody else can tell that the call is no more.
@@ -55,6 +56,8 @@ class Requests {
   // Of one that this thread has taken and MPI has completed: its result goes to the program, once. Returns the code to
   // hand back.
   int finish(Pending&, int rc);
+  // The program frees a communicator.
+  void freed(MPI_Comm) noexcept;
 
  private:
   int finish(Pending&, int rc, std::unique_lock<std::mutex>&);
@@ -83,8 +86,10 @@ class Pending {
   virtual int release() { return MPI_SUCCESS; }
 
   virtual bool persistent() const { return false; }
-  // Failures are raised there. Of a sum, which knows when the program frees it, MPI_COMM_NULL from then on.
+  // Failures are raised there: MPI_COMM_NULL once the program has freed it, which a request outlives.
   virtual MPI_Comm comm() const = 0;
+  // Said of every communicator that is freed, to those that do not see it themselves.
+  virtual void freed(MPI_Comm) noexcept {}
   std::optional<Failure> take_failure() {
     std::optional<Failure> taken = std::exchange(failure, {});
     if (taken) taken->comm = comm();

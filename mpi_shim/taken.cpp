@@ -147,11 +147,7 @@ int Taken::start() {
 }
 
 int Taken::started(int rc) {
-  // A request may be another one when it has been started.
-  each([&](Pending& p) {
-    p.entry.key() = requests_[p.index];
-    p.finished = rc != MPI_SUCCESS;
-  });
+  if (rc == MPI_SUCCESS) each([&](Pending& p) { Requests::get().started(p, requests_[p.index]); });
   return rc;
 }
 
