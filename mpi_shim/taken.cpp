@@ -147,7 +147,10 @@ int Taken::start() {
 }
 
 int Taken::started(int rc) {
-  if (rc == MPI_SUCCESS) each([&](Pending& p) { Requests::get().started(p, requests_[p.index]); });
+  // Of several MPI may have started some before it failed. Of one that is complete already nobody can tell.
+  each([&](Pending& p) {
+    if (rc == MPI_SUCCESS || (p.persistent() && goes_on(p))) Requests::get().started(p, requests_[p.index]);
+  });
   return rc;
 }
 
