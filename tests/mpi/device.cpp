@@ -500,6 +500,31 @@ void pass(const char* what, std::size_t sent, std::size_t received, Call call) {
   }
 }
 
+int ran = 0, code = MPI_SUCCESS;
+void handle(MPI_Comm*, int* of, ...) { ++ran, code = *of; }
+
+// The copy of a result fails on a communicator that is no more: the error is raised on MPI_COMM_WORLD.
+void pass_on_a_freed_communicator() {
+  MPI_Errhandler handler;
+  MPI_Comm_create_errhandler(handle, &handler);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
+  Buffer buffer(1000 * sizeof(int), true);
+  MPI_Comm freed;
+  MPI_Comm_dup(MPI_COMM_WORLD, &freed);
+  MPI_Request request;
+  CHECK(MPI_Iallreduce(MPI_IN_PLACE, buffer.data(), 1000, MPI_INT, MPI_MAX, freed, &request) == MPI_SUCCESS);
+  const auto get_status =
+      reinterpret_cast<decltype(&PMPI_Request_get_status)>(check::in_libmpi("PMPI_Request_get_status"));
+  for (int flag = 0; !flag;) get_status(request, &flag, MPI_STATUS_IGNORE);  // Open MPI 4 goes on with a freed one
+  MPI_Comm_free(&freed);
+  simt::fail("cudaMemcpyAsync", 1, cudaErrorLaunchFailure);
+  const int rc = MPI_Wait(&request, MPI_STATUS_IGNORE);
+  simt::reset();
+  CHECK((rc > MPI_ERR_LASTCODE && ran == 1 && code == rc), "code %d, the handler ran %d times, for %d", rc, ran, code);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+  MPI_Errhandler_free(&handler);
+}
+
 void passes() {
   constexpr std::size_t n = 1000;
   const auto ranks = static_cast<std::size_t>(size);
@@ -590,6 +615,7 @@ void passes() {
     return MPI_Bcast(static_cast<int*>(r) + 3, 2, every_third, root, comm);
   });
   MPI_Type_free(&every_third);
+  pass_on_a_freed_communicator();
   const std::string found = simt::take_reports();
   CHECK(found.empty(), "%s", found.c_str());
 }

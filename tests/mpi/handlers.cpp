@@ -6,8 +6,10 @@
 // Crimp's exchange, by mpi_failing), residuals (it fails there while a named tensor has one: once before the ranks know
 // that all compress, once after), operation (mpi_failing makes none), waitall, waitany, waitsome, testall or testany (a
 // receive fails beside a sum that does not block), damaged (a sum fails beside another, by CRIMP_FAULT) with the call
-// that finds it: one of these, or get_status.
+// that finds it: one of these, or get_status; freed (a damaged sum beside a receive that fails, and its communicator is
+// freed before or after), no_status (a sum's MPI_Wait and MPI_Test with NULL, which is a status to Open MPI alone).
 #include <algorithm>
+#include <chrono>
 #include <csetjmp>
 #include <stdexcept>
 #include <thread>
@@ -262,6 +264,61 @@ void beside_a_damaged_sum(const std::string& how_many) {
   CHECK(has_sum_of(in, out[1]), "the sum is lost");
 }
 
+// A damaged sum (CRIMP_FAULT) and a receive that is too short are complete in one MPI_Waitall, which the receive's
+// handler leaves. What is left of the sum is said once, raised to no handler by then, and its communicator is no more.
+void on_a_freed_communicator(bool before, MPI_Errhandler handler) {
+  static std::vector<float> in(kCount, 0.25f), out(kCount);
+  static float sent[64], received[4];
+  static MPI_Request requests[2], later;
+  static MPI_Comm of_sum;
+  const int other = rank ^ 1;
+  const auto get_status =
+      reinterpret_cast<decltype(&PMPI_Request_get_status)>(check::in_libmpi("PMPI_Request_get_status"));
+  MPI_Comm_dup(MPI_COMM_WORLD, &of_sum);
+  MPI_Comm_set_errhandler(of_sum, handler);
+  MPI_Send(sent, 64, MPI_FLOAT, other, 5, user);
+  MPI_Probe(other, 5, user, MPI_STATUS_IGNORE);
+  MPI_Irecv(received, 4, MPI_FLOAT, other, 5, user, &requests[0]);
+  MPI_Iallreduce(in.data(), out.data(), kCount, MPI_FLOAT, MPI_SUM, of_sum, &requests[1]);
+  for (int flag = 0; !flag;) get_status(requests[1], &flag, MPI_STATUS_IGNORE);
+  if (before) MPI_Comm_free(&of_sum);
+  leave([] { return MPI_Waitall(2, requests, MPI_STATUSES_IGNORE); });
+  if (!before) MPI_Comm_free(&of_sum);
+  // Where MPI has not completed the sum it is waited for. Behind a longjmp nobody can tell.
+  if (how == "exception" && requests[1] != MPI_REQUEST_NULL)
+    leave([] { return MPI_Wait(&requests[1], MPI_STATUS_IGNORE); });
+  const int ran_until_here = ran;
+  CHECK(outcome == (how == "longjmp" ? "left by longjmp" : "threw from the handler"), "%s", outcome.c_str());
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Iallreduce(in.data(), out.data(), kCount, MPI_FLOAT, MPI_SUM, user, &later);
+  leave([] { return MPI_Wait(&later, MPI_STATUS_IGNORE); });
+  CHECK((outcome == "returned class 0" && ran == ran_until_here), "%s, %d times more", outcome.c_str(),
+        ran - ran_until_here);
+  CHECK(has_sum_of(in, out), "the sum is lost");
+  ++check::expected["calls"];
+}
+
+void without_a_status() {
+  static std::vector<float> in(kCount, 0.25f), out(kCount);
+  static MPI_Request request;
+  static int flag;
+  const MPI_Status* const ignore = MPI_STATUS_IGNORE;
+  for (const bool waits : {true, false}) {
+    out.assign(kCount, -7);
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    MPI_Iallreduce(in.data(), out.data(), kCount, MPI_FLOAT, MPI_SUM, user, &request);
+    ++check::expected["calls"];
+    ran = flag = 0;
+    leave([waits] { return waits ? MPI_Wait(&request, nullptr) : MPI_Test(&request, &flag, nullptr); });
+    if (ignore) {
+      expect_outcome();
+      CHECK(request != MPI_REQUEST_NULL);
+    }
+    CHECK(MPI_Wait(&request, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+    CHECK(has_sum_of(in, out), "the sum is lost");
+  }
+}
+
 // Once Crimp has made its operation for float16, a call of the program's own operation makes none.
 void with_own_operation(int* fail_op_create) {
   static std::vector<std::uint16_t> halves(kCount, 0x3c00), twice(kCount);
@@ -308,8 +365,11 @@ int main(int argc, char** argv) {
   else if (where == "wait") inside_crimp(of_failing("fail_wait"), fail_on);
   else if (where == "operation") with_own_operation(of_failing("fail_op_create"));
   else if (where == "damaged") beside_a_damaged_sum(argv[4]);
+  else if (where == "freed") on_a_freed_communicator(!std::strcmp(argv[4], "before"), handler);
+  else if (where == "no_status") without_a_status();
   else beside_a_receive(where);
-  if (where == "raised" || where == "damaged" || (where == "wait" && how == "return")) check::expected["errors"] = 1;
+  if (where == "raised" || where == "damaged" || where == "freed" || (where == "wait" && how == "return"))
+    check::expected["errors"] = 1;
   if (where == "residuals" && how == "return") check::expected["errors"] = 2;
   MPI_Errhandler_free(&handler);
   return check::finish();

@@ -573,6 +573,77 @@ void damaged(const std::string& how) {
   CHECK(of_crimp(errors[1]), "code %d", errors[1]);
 }
 
+// The native function, of which Crimp sees nothing.
+template <class Function>
+Function past_crimp(Function, const char* name) {
+  return reinterpret_cast<Function>(check::in_libmpi(name));
+}
+
+// A damaged sum (CRIMP_FAULT) and a receive that is too short are complete, another receive is not. What MPI_Testall
+// takes it answers for: where it takes the sum (MPICH does, with flag 0) its error is the sum's. Whoever takes it, one
+// call has the error. how: statuses or ignored.
+void unfinished(const std::string& how) {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  const auto get_status = past_crimp(&PMPI_Request_get_status, "PMPI_Request_get_status");
+  const bool ignored = how == "ignored";
+  const int other = rank ^ 1;
+  static float sent[64], received[4];
+  int late = 0;
+  Sum sum;
+  MPI_Request requests[3];
+  MPI_Status statuses[3];
+  MPI_Status* const to = ignored ? MPI_STATUSES_IGNORE : statuses;
+  MPI_Send(sent, 64, MPI_FLOAT, other, 5, MPI_COMM_WORLD);
+  MPI_Probe(other, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  MPI_Irecv(received, 4, MPI_FLOAT, other, 5, MPI_COMM_WORLD, &requests[1]);
+  MPI_Irecv(&late, 1, MPI_INT, other, 6, MPI_COMM_WORLD, &requests[2]);
+  sum.start();
+  requests[0] = sum.request;
+  for (int flag = 0; !flag;) get_status(requests[0], &flag, MPI_STATUS_IGNORE);
+  for (MPI_Status& status : statuses) status.MPI_ERROR = MPI_SUCCESS;
+  int flag = 1;
+  int rc = MPI_Testall(3, requests, &flag, to);
+  CHECK((!flag && requests[2] != MPI_REQUEST_NULL));
+  const bool taken = requests[0] == MPI_REQUEST_NULL;
+  if (taken) CHECK((rc == MPI_ERR_IN_STATUS && (ignored || statuses[0].MPI_ERROR > MPI_ERR_LASTCODE)));
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Send(&rank, 1, MPI_INT, other, 6, MPI_COMM_WORLD);
+  rc = MPI_Waitall(3, requests, to);
+  if (!taken) CHECK((ignored ? rc != MPI_SUCCESS : statuses[0].MPI_ERROR > MPI_ERR_LASTCODE));
+  CHECK(requests[0] == MPI_REQUEST_NULL);
+  MPI_Waitall(3, requests, MPI_STATUSES_IGNORE);  // Open MPI leaves what was not complete when it found the error
+  CHECK(late == other);
+  check::expected["errors"] = 1;
+}
+
+// A tool behind Crimp (tool.c) sees what the program calls and nothing else. A wait that it refuses takes nothing.
+void tool() {
+  const int other = rank ^ 1;
+  int mine = 0;
+  Sum sum;
+  for (int round = 0; round < 3; ++round) {
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    MPI_Request requests[2];
+    sum.start(), ++calls;
+    requests[0] = sum.request;
+    MPI_Irecv(&mine, 1, MPI_INT, other, 3, MPI_COMM_WORLD, &requests[1]);
+    MPI_Send(&rank, 1, MPI_INT, other, 3, MPI_COMM_WORLD);
+    CHECK(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE) == MPI_SUCCESS);
+    CHECK(mine == other);
+    sum.verify("Waitall");
+  }
+  sum.start(), ++calls;
+  MPI_Request some[] = {sum.request};
+  for (int done = 0, index = 0; done != 1;) MPI_Testsome(1, some, &done, &index, MPI_STATUSES_IGNORE);
+  sum.verify("Testsome");
+  auto* const refuse_wait = static_cast<int*>(dlsym(RTLD_DEFAULT, "refuse_wait"));
+  sum.start(), ++calls;
+  *refuse_wait = 1;
+  CHECK((MPI_Wait(&sum.request, MPI_STATUS_IGNORE) == MPI_ERR_OTHER && sum.request != MPI_REQUEST_NULL));
+  CHECK(MPI_Wait(&sum.request, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+  sum.verify("refused");
+}
+
 #if MPI_VERSION >= 4
 const auto allreduce_init = MPI_Allreduce_init;
 #elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
@@ -632,6 +703,43 @@ void persistent(double most) {
   }
 #else
   static_cast<void>(most);
+  std::puts("skipped: this MPI has no persistent collectives");
+  MPI_Finalize();
+  std::exit(check::kSkipped);
+#endif
+}
+
+// What an MPI_Startall that fails (tool.c) has started is under way, and what MPI refuses to start or to wait for stays
+// what it was.
+void half_started() {
+#if MPI_VERSION >= 4 || defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+  const auto of_tool = [](const char* name) { return static_cast<int*>(dlsym(RTLD_DEFAULT, name)); };
+  Sum sum;
+  int never = 0;
+  MPI_Request requests[2];
+  CHECK(allreduce_init(sum.in.data(), sum.out.data(), kCount, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL,
+                       &requests[0]) == MPI_SUCCESS);
+  MPI_Request with_none[] = {requests[0], MPI_REQUEST_NULL};
+  CHECK(MPI_Startall(2, with_none) != MPI_SUCCESS);
+  MPI_Recv_init(&never, 1, MPI_INT, 0, 1, MPI_COMM_SELF, &requests[1]);
+  // Rank 0's sum cannot be complete before rank 1's has begun.
+  if (rank == 1) {
+    MPI_Recv(nullptr, 0, MPI_INT, 0, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    CHECK(MPI_Start(&requests[0]) == MPI_SUCCESS);
+  } else {
+    *of_tool("break_startall") = 1;
+    CHECK(MPI_Startall(2, requests) == MPI_ERR_OTHER);
+    *of_tool("refuse_wait") = 1;
+    CHECK(MPI_Wait(&requests[0], MPI_STATUS_IGNORE) == MPI_ERR_OTHER);
+    MPI_Send(nullptr, 0, MPI_INT, 1, 3, MPI_COMM_WORLD);
+  }
+  CHECK(MPI_Wait(&requests[0], MPI_STATUS_IGNORE) == MPI_SUCCESS);
+  ++calls;
+  sum.verify("Startall");
+  for (MPI_Request& r : requests) MPI_Request_free(&r);
+#else
   std::puts("skipped: this MPI has no persistent collectives");
   MPI_Finalize();
   std::exit(check::kSkipped);
@@ -725,6 +833,9 @@ int main(int argc, char** argv) {
   else if (has("finalizing")) finalizing();
   else if (has("odd")) odd();
   else if (has("damaged")) damaged(argc > 2 ? argv[2] : "waitall");
+  else if (has("unfinished")) unfinished(argc > 2 ? argv[2] : "statuses");
+  else if (has("tool")) tool();
+  else if (has("half_started")) half_started();
   else if (has("persistent")) persistent(argc > 2 ? std::atof(argv[2]) : 4);
   else CHECK(false, "no such test");
   check::expected["calls"] = size > 1 ? calls : 0;
