@@ -2,11 +2,13 @@
   ends.py chained (a chained callback waits for a later work, which was queued before the end) |
   late (calls come behind the end: all_reduce, send, recv, wait, a new group) | daemon (a thread waits for a message that never comes) |
   destroyed (so it does, and the group is destroyed) | timed_out (later messages go to later receives) | dropped (so they do where nobody has waited) |
-  serialized (MPI takes one call at a time: a message is asked for while a sum waits for another rank)
+  serialized (MPI takes one call at a time: a message is asked for while a sum waits for another rank) |
+  destroys, destroys_other (while the process waits for it, a chained callback destroys its group, or the one that is waited for next)
 """
 import atexit
 import ctypes
 import datetime
+import gc
 import os
 import sys
 import threading
@@ -64,6 +66,22 @@ if way == "chained":
 
     dist.all_reduce(torch.ones(4_000_000), async_op=True).get_future().then(after)
     later.append(dist.all_reduce(torch.ones(1000), async_op=True))
+if way in ("destroys", "destroys_other"):
+    groups = {"destroys": None, "destroys_other": dist.new_group([0, 1])}
+    at_the_end = threading.Event()
+    atexit.register(at_the_end.set)  # behind crimp.torch's own, and so called ahead of it
+
+    def destroy(done):
+        assert at_the_end.wait(100)
+        time.sleep(0.5)  # the end waits for this by then, or nothing is tested
+        dist.destroy_process_group(groups[way])
+        groups.clear()
+        gc.collect()
+        print("a group is destroyed on rank", rank, flush=True)
+        return done.value()
+
+    dist.all_reduce(torch.ones(1000), group=groups["destroys_other"])
+    dist.all_reduce(torch.ones(1000), async_op=True).get_future().then(destroy)
 if way == "late":
     under_way = dist.irecv(torch.ones(3), 1 - rank)
 if way in ("daemon", "destroyed"):

@@ -110,7 +110,7 @@ Backend::~Backend() {
   // The last works may want the interpreter for what was chained to their futures.
   if (Py_IsInitialized() && PyGILState_Check()) {
     pybind11::gil_scoped_release others;
-    queue_.finish();
+    queue_->finish();
   }
 }
 
@@ -118,7 +118,7 @@ c10::intrusive_ptr<QueuedWork> Backend::put(OpType type, const char* title, Tens
                                             std::function<void()> task) {
   settle(outputs);
   auto work = c10::make_intrusive<QueuedWork>(type, title, std::move(outputs), std::move(task));
-  queue_.put(work);
+  queue_->put(work);
   return work;
 }
 
@@ -360,12 +360,13 @@ WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
 }
 
 void end_groups(bool orderly) {
-  std::vector<Backend*> living;
+  // What is chained to a group's last works may destroy that group, or another one.
+  std::vector<std::shared_ptr<WorkQueue>> queues;
   {
     const std::lock_guard<std::mutex> lock(groups().mutex);
-    living = groups().living;
+    for (const Backend* one : groups().living) queues.push_back(one->queue_);
   }
-  for (Backend* one : living) orderly ? one->queue_.finish() : one->queue_.leave();
+  for (const auto& one : queues) orderly ? one->finish() : one->leave();
   if (!orderly || !mpi_runs()) return;
   const auto turn = last_mpi_turn();
   for (MPI_Comm& comm : groups().communicators) MPI_Comm_free(&comm);

@@ -72,7 +72,7 @@ class Backend : public Base {
 
   MPI_Comm comm_;
   std::chrono::milliseconds timeout_;
-  WorkQueue queue_;
+  const std::shared_ptr<WorkQueue> queue_ = std::make_shared<WorkQueue>();
 };
 
 // The end of the process. Orderly: all groups finish what was called, and MPI ends. Otherwise nothing waits for

@@ -72,7 +72,8 @@ class MessageWork : public c10d::Work {
 };
 
 // Runs works in the order in which they are put, one at a time, on threads of its own: while what was chained to one
-// work's future runs, which may wait for a later work (as torch's PowerSGD hook does), another thread goes on.
+// work's future runs, which may wait for a later work (as torch's PowerSGD hook does), another thread goes on. What is
+// chained may destroy the group that owns this, so who waits here without the group shares the queue.
 class WorkQueue {
  public:
   WorkQueue();
