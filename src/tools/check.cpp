@@ -179,19 +179,6 @@ int check_file(const std::string& given) {
   return linked.reaches_crimp() && !function.empty() ? 0 : 1;
 }
 
-// Of a program that was run and never loaded Crimp: what its file says. Nothing of a script.
-void print_linked(const std::string& program) {
-  std::string found = program;
-  const char* const places = std::getenv("PATH");
-  for (std::string rest = places && program.find('/') == program.npos ? places : ""; !rest.empty();) {
-    const auto end = std::min(rest.find(':'), rest.size());
-    found = rest.substr(0, end) + '/' + program;
-    if (::access(found.c_str(), X_OK) == 0) break;
-    rest.erase(0, end + 1);
-  }
-  if (read_calls(found)) Linked(found).print();
-}
-
 void print_table(bool markdown) {
   if (markdown) std::printf("| Crimp | functions |\n|---|---|\n");
   for (const auto handling : {Handling::compressed, Handling::looked_at, Handling::left}) {
@@ -275,6 +262,15 @@ struct Answers {
   }
 };
 
+// Of a program that was run and never loaded Crimp: what its file says. Nothing of a script.
+void print_not_loaded(const std::string& program) {
+  const std::string file = in_path(program);
+  const auto calls = read_calls(file);
+  if (calls && calls->has_own_mpi) return print_own_mpi(program);
+  std::printf("not loaded: the program never loads libcrimp.so; preload it (crimp run) or link it ahead of libmpi\n");
+  if (calls) Linked(file).print();
+}
+
 // The first line: whether what Crimp compresses reaches it, which is returned. files: that were loaded.
 bool print_verdict(const Answers& found, const std::vector<std::string>& files) {
   std::string named_sum, own_mpi;
@@ -285,9 +281,7 @@ bool print_verdict(const Answers& found, const std::vector<std::string>& files) 
   }
   const bool calls = found.called_compressed() || !named_sum.empty() || print_by_name(files, false);
   const std::string name = found.bypassed_function.empty() ? std::string(kReductions[0].name) : found.bypassed_function;
-  if (!found.loaded)
-    std::printf("not loaded: the program never loads libcrimp.so; preload it (crimp run) or link it ahead of libmpi\n");
-  else if (!own_mpi.empty()) print_own_mpi(own_mpi);
+  if (!own_mpi.empty()) print_own_mpi(own_mpi);
   else if (found.bypassed)
     std::printf(
         "bypassed: libcrimp.so is loaded, but %s resolves to %s, which was there first; load that later, or preload "
@@ -401,13 +395,13 @@ int check(Arguments arguments) {
   const Answers found(file);
   ::unlink(answer);
   const std::vector<std::string> loaded_files(found.files.begin(), found.files.end());
-  const bool good = print_verdict(found, loaded_files);
+  const bool good = found.loaded && print_verdict(found, loaded_files);
+  if (!found.loaded) print_not_loaded(command[0]);
   for (const auto& [line, of_line] : found.modules) {
     std::printf("%s\n", line.c_str());
     for (const auto& handled : by_handling(of_line)) std::printf("%s\n", handled.c_str());
   }
   print_by_name(loaded_files);
-  if (!found.loaded) print_linked(command[0]);
   if (WIFSIGNALED(status))
     return std::fprintf(stderr, "crimp check: the program ended by signal %d\n", WTERMSIG(status)), 1;
   if (WEXITSTATUS(status) != 0)

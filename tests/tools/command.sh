@@ -660,7 +660,12 @@ check_out_of_reach() {
   cc own.c -o own
   expect 1 '^out of reach: ./own has an MPI of its own linked in' -- "$crimp" check --file ./own
   expect 1 '^out of reach: .*/own has an MPI of its own linked in' -- env LD_PRELOAD="$library" "$crimp" check -- ./own
-  ! cc -static own.c -o static 2>/dev/null || expect 1 '^out of reach: ./static' -- "$crimp" check --file ./static
+  if cc -static own.c -o static 2>/dev/null; then
+    expect 1 '^out of reach: ./static' -- "$crimp" check --file ./static
+    # Such a program loads no preload, and what is run by its name is found on the PATH.
+    expect 1 '^out of reach: ./static' '!not loaded' -- env LD_PRELOAD="$library" "$crimp" check -- ./static
+    expect 1 '^out of reach: static' '!not loaded' -- env PATH="$PWD:$PATH" "$crimp" check -- static
+  fi
   expect 0 'crimp run: ./own has an MPI of its own linked in' 'LD_PRELOAD=' -- "$crimp" run --dry-run -- ./own
   echo 'int crimp_allreduce(const void*, void*, unsigned long, int, void*, const void*, unsigned long); int main(void) { float x[4], y[4]; return crimp_allreduce(x, y, 4, 0, 0, 0, 0) == 0; }' >early.c
   cc early.c -o early "$library" "-Wl,-rpath,${library%/*}" -Wl,--allow-shlib-undefined
