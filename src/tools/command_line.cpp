@@ -36,11 +36,12 @@ CommandLine::Option CommandLine::Option::check(std::function<std::string(const s
   return option_->check(std::move(complaint)), *this;
 }
 namespace {
-// CLI11 takes what 64 bits do not hold for the most that they do.
+// CLI11 takes what 64 bits do not hold for the most that they do, and what is below 0 for 2^64 more.
 CLI::Validator in_64_bits() {
   return CLI::Validator(
       [](std::string& text) {
         std::uint64_t value = 0;
+        if (text.find('-') != text.npos) return "'" + text + "' is below 0";
         const auto error = std::from_chars(text.data(), text.data() + text.size(), value).ec;
         return error == std::errc::result_out_of_range ? "'" + text + "' is too large a number" : std::string();
       },
