@@ -83,8 +83,10 @@ std::vector<Host> read_hosts(const std::string& file) {
       refuse(file, "line " + std::to_string(number) + " is '" + line.substr(0, 60) +
                        "'; legal is: HOST, HOST:SLOTS, HOST slots=SLOTS, # comment");
     };
-    // No slots stand behind an IPv6 address, which has colons itself.
-    if (const auto colon = host.name.find(':'); colon != host.name.npos && !is_ipv6(host.name)) {
+    // An IPv6 address has colons itself: slots stand behind one in brackets alone.
+    const auto last = host.name.rfind(':');
+    const bool in_brackets = host.name.starts_with('[') && is_ipv6(host.name.substr(0, last));
+    if (const auto colon = in_brackets ? last : host.name.find(':'); colon != host.name.npos && !is_ipv6(host.name)) {
       if (!read_slots(host.name.substr(colon + 1), host.slots)) at_fault();
       host.name.erase(colon);
     }

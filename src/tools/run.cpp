@@ -163,17 +163,16 @@ std::vector<Part> parts_of(Arguments options, const Arguments& words) {
   return parts;
 }
 
-// As the ranks would, before anything is started.
-void check_settings(const Arguments& options) {
-  std::vector<std::string> texts = settings_among(options);
-  const auto told = [&](const std::string& entry) {
+// As the ranks of one part would, before anything is started. first: the first part's options.
+void check_settings(const Arguments& options, const Arguments& first) {
+  std::vector<std::string> all = settings_among(options);
+  const auto add = [&](const std::string& entry) {
     const std::string name = entry.substr(0, entry.find('=') + 1);
-    return std::any_of(texts.begin(), texts.end(), [&](const std::string& text) { return text.starts_with(name); });
+    if (std::none_of(all.begin(), all.end(), [&](const std::string& text) { return text.starts_with(name); }))
+      all.push_back(entry);
   };
-  std::vector<std::string> all;
-  for (char** entry = environ; *entry; ++entry)
-    if (!told(*entry)) all.emplace_back(*entry);
-  all.insert(all.end(), texts.begin(), texts.end());
+  for (const std::string& text : settings_among(first)) add(text);
+  for (char** entry = environ; *entry; ++entry) add(*entry);
   std::vector<char*> environment;
   for (std::string& text : all) environment.push_back(text.data());
   environment.push_back(nullptr);
@@ -309,25 +308,28 @@ Arguments as_options(const std::vector<std::string>& settings, LauncherKind kind
 }
 
 // All programs with their options, and in each part what Crimp needs there. mpirun's ':' starts a program that takes
-// none of the first one's -x; Hydra's takes its -genv.
+// none of the first one's -x, and settings must be the same on all ranks; Hydra's takes its -genv.
 Arguments with_preloads(std::vector<Part> parts, const std::string& library, const std::string& mpi,
                         LauncherKind kind) {
   const char* const inherited = std::getenv("LD_PRELOAD");
   std::string existing = inherited ? inherited : "";
-  std::vector<std::string> exported;
+  std::vector<std::string> all = settings_among(parts.front().options);
+  for (char** entry = environ; *entry; ++entry)
+    if (std::string_view(*entry).starts_with("CRIMP_")) all.emplace_back(*entry);
   Arguments words;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     Part& part = parts[i];
-    std::vector<std::string> names = exported;
+    std::vector<std::string> names;
     const std::string own = take_preload(part.options, names, kind, existing);
-    if (i == 0) existing = own, exported = names;
+    if (i == 0) existing = own;
     const bool told = i > 0 && kind == LauncherKind::hydra;
     std::vector<std::string> settings;
     if (!told || own != existing) settings.push_back("LD_PRELOAD=" + preload(library, own + ":" + mpi));
-    for (char** entry = environ; *entry && !told; ++entry) {
-      const std::string text(*entry);
-      if (text.starts_with("CRIMP_") && !std::count(names.begin(), names.end(), text.substr(0, text.find('='))))
-        settings.push_back(text);
+    for (const std::string& text : told ? Arguments() : all) {
+      const std::string name = text.substr(0, text.find('='));
+      if (std::count(names.begin(), names.end(), name)) continue;
+      settings.push_back(text);
+      names.push_back(name);
     }
     const Arguments ours = as_options(settings, kind, told ? "-env" : "-genv");
     if (i > 0) words.push_back(":");
@@ -390,7 +392,7 @@ int run(Arguments arguments) {
   if (shows_status.given()) set_status(status);
   const std::vector<Part> parts = parts_of(app.others(), program);
   for (std::size_t i = 0; i < parts.size(); ++i)
-    if (i == 0 || !settings_among(parts[i].options).empty()) check_settings(parts[i].options);
+    if (i == 0 || !settings_among(parts[i].options).empty()) check_settings(parts[i].options, parts[0].options);
   if (hosts_named.given() && hosts.empty()) refuse("run: --hostfile names no file");
 
   if (!library.empty() && !fs::exists(library)) refuse("run: --library " + library + " does not exist");

@@ -47,6 +47,10 @@ run_part() {
   expect 0 "-x LD_PRELOAD=one.so:$library -x CRIMP_CODEC=fp16 true -x LD_PRELOAD=z : -x LD_PRELOAD=two.so:$library -x CRIMP_CODEC=fp16 -np 1 true -x LD_PRELOAD=z : -x LD_PRELOAD=one.so:$library -np 1 -x CRIMP_CODEC=bf16 true\$" \
     -- echo "$("${dry[@]}" --codec fp16 -x LD_PRELOAD=one.so -np 1 -- true -x LD_PRELOAD=z : -np 1 -x LD_PRELOAD=two.so true -x LD_PRELOAD=z : -np 1 -x CRIMP_CODEC=bf16 true)"
   expect 2 "codec 'bogus' is not known" -- "${dry[@]}" -np 1 -- true : -x CRIMP_CODEC=bogus -np 1 true
+  # Settings by the first program's -x are all programs', as its preloads are; another's own are its alone.
+  expect 0 " -x CRIMP_CODEC=bf16 -x CRIMP_CHUNK -np 1 -x LD_PRELOAD=$library true : -x LD_PRELOAD=$library -x CRIMP_CODEC=bf16 -x CRIMP_CHUNK=1M -np 1 true : -x LD_PRELOAD=$library -x CRIMP_CHUNK=1M -np 1 -x CRIMP_CODEC=8bit true\$" \
+    -- env CRIMP_CHUNK=1M CRIMP_CODEC=bogus "${dry[@]}" -x CRIMP_CODEC=bf16 -x CRIMP_CHUNK -np 1 -- true : -np 1 true : -np 1 -x CRIMP_CODEC=8bit true
+  expect 0 ": -x LD_PRELOAD=$library -x CRIMP_CODEC=bf16 -np 1 -x CRIMP_CHUNK=2M true\$" -- env CRIMP_CODEC=bogus "${dry[@]}" -x CRIMP_CODEC=bf16 -np 1 -- true : -np 1 -x CRIMP_CHUNK=2M true
   expect 0 '-x LD_PRELOAD_LOG=1 -x LD_PRELOAD=' -- "${dry[@]}" -x LD_PRELOAD_LOG=1 -- ./program
   # Nothing behind an option's = is an empty value, not the next word.
   expect 0 " -np 2 .*-x CRIMP_REPORT= ./program$" -- "${dry[@]}" --report= -np 2 -- ./program
@@ -169,6 +173,8 @@ run_hosts() {
   printf 'node1\nnode2:many\n' >bad && expect 2 "line 2 is 'node2:many'; legal is: HOST" -- "${dry[@]}" --hostfile bad -- ./program
   printf 'node1\nnode3:2:x\n' >bad && expect 2 "line 2 is 'node3:2:x'; legal is: HOST" -- "${dry[@]}" --hostfile bad -- ./program
   printf 'fe80::1%%eth0\n2001:db8::2\n' >six && expect 0 '^./srun --nodelist=fe80::1%eth0,2001:db8::2 ' -- env MPIRUN=./srun "${dry[@]}" --hostfile six -n 2 -- python3
+  printf '[fe80::1%%eth0]:3\n[::1]\n' >six && expect 0 "^$mpirun --host '?\[fe80::1%eth0\]:3,\[::1\]'? " -- "${dry[@]}" --hostfile six -- ./program
+  for bad in '[::1]:' '[::1]:0' '[::1:4' '[::x]:4'; do echo "$bad" >bad && expect 2 "line 1 is" -- "${dry[@]}" --hostfile bad -- ./program; done
   printf 'node1 slots=0\n' >bad && expect 2 'line 1' -- "${dry[@]}" --hostfile bad -- ./program
 }
 
