@@ -140,6 +140,7 @@ void Runtime::leave_files_to_parents() {
   leave(settings_.trace, "CRIMP_TRACE", "");
   leave(settings_.state_dir, "CRIMP_STATE_DIR", "");
   settings_.state_interval = 0;
+  leave(settings_.plan_file, "CRIMP_PLAN_FILE", "");
   if (status_in_file) leave(settings_.status, "CRIMP_STATUS", "off");
   if (!names.empty())
     complaints_.push_back(

@@ -15,7 +15,7 @@ constexpr int kSpawned = 2;
 
 // Sums of its own that would be in a report, and residuals that would be saved.
 int spawned_files(const std::string& folder) {
-  for (const char* name : {"REPORT", "TRACE", "STATUS", "STATE_DIR"})
+  for (const char* name : {"REPORT", "TRACE", "STATUS", "STATE_DIR", "PLAN_FILE"})
     setenv((std::string("CRIMP_") + name).c_str(), (folder + "/" + name).c_str(), 1);
   setenv("CRIMP_CODEC", "3lc", 1);
   MPI_Init(nullptr, nullptr);
