@@ -218,9 +218,17 @@ void Runtime::finish() noexcept {
     if (world_rank_ == 0 && usable_ && (codecs_.any() || report.compressed_any()))
       log(LogLevel::info, report.summary());
   });
+  logged("CRIMP_MERGE", [&] { say_unmerged(); });
   files_.write([this](const std::vector<std::string>& of_ranks) { return report_text(of_ranks); });
   if (NonblockingSums::outstanding() == 0) workers_.reset();
   else static_cast<void>(workers_.release());
+}
+
+void Runtime::say_unmerged() const {
+  if (world_rank_ != 0 || !usable_ || settings_.merge == "off" || met_horovod_) return;
+  log(LogLevel::info,
+      "CRIMP_MERGE is not used: rank 0 has met no Horovod that uses MPI; under Horovod set HOROVOD_CONTROLLER=mpi and "
+      "HOROVOD_CPU_OPERATIONS=mpi, elsewhere leave it out");
 }
 
 std::string Runtime::report_text(const std::vector<std::string>& of_ranks) const {

@@ -118,6 +118,7 @@ class Runtime {
   void find_hosts();              // collective over MPI_COMM_WORLD
   Context context();
   void announce() const;
+  void say_unmerged() const;  // where CRIMP_MERGE has found no Horovod
   void end(Session*);
   std::string report_text(const std::vector<std::string>& of_ranks) const;
   static int forget(MPI_Comm, int keyval, void* session, void* extra);
@@ -127,7 +128,7 @@ class Runtime {
   static Runtime& make();
   static std::atomic<Runtime*> made_;
   std::atomic<State> state_{State::idle};
-  std::atomic<bool> only_for_horovod_{false};
+  std::atomic<bool> only_for_horovod_{false}, met_horovod_{false};
   std::mutex mutex_;  // start, sessions_; not held over MPI calls after start: they may wait for forget()
   Settings settings_;
   std::vector<Complaint> complaints_;

@@ -219,6 +219,7 @@ void Runtime::start(bool world) {
 
 void Runtime::horovod_recognised() {
   std::lock_guard lock(mutex_);
+  met_horovod_ = true;
   if (codecs_.any() || settings_.codec != "auto" || !usable_) return;
   // Measured in README.md: as fast as with s=1, and within 0.3 points of accuracy of no compression.
   only_for_horovod_.store(true, std::memory_order_relaxed);
