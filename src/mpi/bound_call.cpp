@@ -137,9 +137,9 @@ class Binder {
   void find_memories() {
     // Whatever flags this rank has: which of a name's sizes came first must be known alike on all ranks (TensorMemory).
     const Layout& layout = *plan_.layout;
+    const bool zeros = brings_zeros();
     // A rank that joined early (hvd.join) gives zeros in place of tensors; its residuals stay where they are.
-    const bool absent = layout.source == Layout::Source::negotiated &&
-                        std::all_of(largest_.begin(), largest_.end(), [](double l) { return l == 0; });
+    const bool absent = zeros && layout.source == Layout::Source::negotiated;
     const auto values_of = [](const std::vector<Residual*>& kept) {
       std::vector<float*> all;
       all.reserve(kept.size());
@@ -151,9 +151,12 @@ class Binder {
       const RoutePlan& route = *chosen_.routes[p];
       CallBuffers& buffers = bound_.parts[p];
       std::vector<Residual*> held;  // of sums
-      if (part(p).remembers && (!absent || chosen_.choices[p].nodes) && route.encodes) {
+      const bool remembers = part(p).remembers && route.encodes, nodes = chosen_.choices[p].nodes;
+      if (remembers && !nodes && (absent || !zeros || to_.idle_waits)) buffers.idle = idle_tensors(p);
+      if (remembers && (!absent || nodes)) {
         auto& kept = bound_.residuals[p] = to_.memory.of_values(*part(p).layout, *part(p).codec, memory);
-        if (!chosen_.choices[p].nodes) buffers.idle = leave_idle(p, kept);
+        for (std::size_t s = 0; s < buffers.idle.size(); ++s)
+          if (buffers.idle[s]) kept[s] = nullptr;
         buffers.residuals = values_of(kept);
         if (!route.owner_memory) held = to_.memory.held_sums(*part(p).layout, memory);
         for (const Residual* r : kept) buffers.turns.push_back(r ? r->turns : 0);
@@ -201,21 +204,36 @@ class Binder {
     }
   }
 
+  // Whether this rank has nothing but zeros of tensors that have names, of those that are summed exactly too. Who has
+  // values for the codecs need not look at these.
+  bool brings_zeros() const {
+    const auto zeros = [](const std::vector<double>& largest) {
+      return std::all_of(largest.begin(), largest.end(), [](double l) { return l == 0; });
+    };
+    if (!has_name(plan_.layout->source) || !zeros(largest_)) return false;
+    std::vector<Group> exact;
+    exact.reserve(plan_.exact.size());
+    for (const std::size_t s : plan_.exact)
+      exact.push_back({plan_.layout->segments[s].offset, plan_.layout->segments[s].count});
+    std::vector<double> largest(exact.size());
+    values_.backend().magnitudes(request_.dtype, values_.send(), exact, largest.data());
+    return zeros(largest);
+  }
+
   // Beside others a tensor whose values are all zeros has no gradient in this step, as that of a layer which was not
   // used: what its residual holds would come where nobody looks for it (DDP's find_unused_parameters), and waits. A
-  // call of nothing but zeros asks for what is held back, and has it, unless the program says otherwise. Momenta and
-  // averages go on without a gradient, and what powersgd keeps is equal on all ranks. Returns which, empty where none
-  // may.
-  std::vector<bool> leave_idle(std::size_t p, std::vector<Residual*>& kept) const {
+  // call of nothing but zeros asks for what is held back, and has it, unless the program says otherwise, or a trainer
+  // sends it, whose ranks may have joined early. Momenta and averages go on without a gradient, and what powersgd keeps
+  // is equal on all ranks. Returns which of a part, empty where none may.
+  std::vector<bool> idle_tensors(std::size_t p) const {
     std::vector<bool> idle;
-    const Layout::Source source = plan_.layout->source;
-    if ((source != Layout::Source::named && source != Layout::Source::negotiated) ||
-        part(p).codec->feedback().kind != FeedbackKind::residual || part(p).codec->traits().whole_tensors ||
-        (!to_.idle_waits && std::all_of(largest_.begin(), largest_.end(), [](double l) { return l == 0; })))
+    const Codec& codec = *part(p).codec;
+    if (!has_name(plan_.layout->source) || codec.feedback().kind != FeedbackKind::residual ||
+        codec.traits().whole_tensors)
       return idle;
     idle.assign(plan_.codecs.size(), false);
     for (std::size_t s = 0, g = 0; s < plan_.codecs.size(); ++s)
-      if (plan_.codecs[s] && largest_[g++] == 0 && plan_.part_of[s] == p) kept[s] = nullptr, idle[s] = true;
+      if (plan_.codecs[s] && largest_[g++] == 0 && plan_.part_of[s] == p) idle[s] = true;
     return idle;
   }
 
