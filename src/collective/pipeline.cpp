@@ -188,7 +188,8 @@ void Pipeline::failed(const std::exception& e) {
   const auto* const known = dynamic_cast<const Error*>(&e);
   if (!result_.error)
     insist([&] {
-      result_.error.emplace(known ? known->code() : ErrorCode::device_failed,
+      // What else is thrown here is std::bad_alloc: devices fail with an Error.
+      result_.error.emplace(known ? known->code() : ErrorCode::out_of_memory,
                             std::string(e.what()) + "; the result of this call is undefined on this rank");
     });
 }

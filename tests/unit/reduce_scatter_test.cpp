@@ -52,10 +52,11 @@ TEST_SUITE("reduce_scatter") {
     return plan_route(c.setup.algorithm, part, c.setup.chunk, c.ranks());
   }
 
-  // The host's, but one encoding of several fails, or (0) there is no memory to decode with.
+  // The host's, but one encoding of several fails, or there is no memory to decode with: a device's (0), or the host's
+  // (-1).
   class Failing final : public Backend {
    public:
-    Failing(Workers& workers, int which) : host_(workers), decodes_(which != 0), left_(which) {}
+    Failing(Workers& workers, int which) : host_(workers), which_(which), left_(which) {}
     Ticket start_encode(std::span<const EncodeJob> jobs, const Progress& progress) override {
       if (--left_ == 0) throw Error(ErrorCode::device_failed, "planted");
       return host_.start_encode(jobs, progress);
@@ -69,7 +70,8 @@ TEST_SUITE("reduce_scatter") {
     void prepare(const Arena& arena) override { host_.prepare(arena); }
     void finish_encode(Ticket, const Progress&) override {}
     Ticket start_decode(std::span<const DecodeJob> jobs, const Progress& progress) override {
-      if (!decodes_) throw Error(ErrorCode::out_of_memory, "planted");
+      if (which_ == 0) throw Error(ErrorCode::out_of_memory, "planted");
+      if (which_ < 0) throw std::bad_alloc();
       return host_.start_decode(jobs, progress);
     }
     void finish_decode(Ticket, const Progress&) override {}
@@ -96,7 +98,7 @@ TEST_SUITE("reduce_scatter") {
 
    private:
     HostBackend host_;
-    const bool decodes_;
+    const int which_;
     int left_;
   };
 
@@ -430,11 +432,13 @@ TEST_SUITE("reduce_scatter") {
     auto failing = ranks_of(c, 1);
     run(c, failing, {}, 1);
     for (const Rank& r : failing) CHECK(r.result.flags == kFlagNoMemory);
-    failing = ranks_of(c, 1);
-    run(c, failing, {}, 1, 0);
-    for (std::size_t r = 0; r < 3; ++r) CHECK(failing[r].result.error.has_value() == (r == 1));
-    REQUIRE(failing[1].result.error);
-    CHECK(failing[1].result.error->code() == ErrorCode::out_of_memory);
+    for (const int which : {0, -1}) {
+      failing = ranks_of(c, 1);
+      run(c, failing, {}, 1, which);
+      for (std::size_t r = 0; r < 3; ++r) CHECK(failing[r].result.error.has_value() == (r == 1));
+      REQUIRE(failing[1].result.error);
+      CHECK(failing[1].result.error->code() == ErrorCode::out_of_memory);
+    }
   }
 
   TEST_CASE("one rank's flag, or want of memory, ends the call for all, and nothing has changed") {
