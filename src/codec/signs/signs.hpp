@@ -15,6 +15,9 @@ inline constexpr std::uint32_t kSumLanes =
     64;  // element i of a piece is added to lane i % 64, in order; the lanes then as a tree
 inline constexpr float kMaxMagnitude = 0x1p100f;  // 10,240 of them and their residuals have a finite sum
 
+inline constexpr float kMostScale = 0x1p116f;  // a larger mean, of residuals that have grown, or one whose sum
+                                               // overflows is sent as this; the rest waits
+
 enum class Scales { none, mean, class_means };  // as many float32 as their number
 
 // What a set bit and a clear one decode to: -m0 and +m1.
@@ -32,15 +35,20 @@ CRIMP_HD float tree_sum(float* lanes) {
   return lanes[0];
 }
 
+CRIMP_HD float scale_of(float sum, std::uint32_t count) {
+  const float mean = sum / static_cast<float>(count);
+  return mean > kMostScale ? kMostScale : mean;
+}
+
 // 1-bit SGD: the mean magnitudes of the negative elements and of the rest; 0 where there are none.
 CRIMP_HD Levels class_means(float negatives, float rest, std::uint32_t negative_count, std::uint32_t count) {
-  return {negative_count ? -negatives / static_cast<float>(negative_count) : 0.0f,
-          negative_count < count ? rest / static_cast<float>(count - negative_count) : 0.0f};
+  return {negative_count ? scale_of(-negatives, negative_count) : 0.0f,
+          negative_count < count ? scale_of(rest, count - negative_count) : 0.0f};
 }
 
 // EF-SignSGD: the mean of |a|.
 CRIMP_HD Levels mean_magnitude(float negatives, float rest, std::uint32_t count) {
-  const float mean = (rest - negatives) / static_cast<float>(count);
+  const float mean = scale_of(rest - negatives, count);
   return {mean, mean};
 }
 

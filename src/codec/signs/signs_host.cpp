@@ -206,7 +206,7 @@ class Signs final : public Codec {
       (values + at, residual ? residual + at : nullptr, std::min(kPieceElements, count - at), plane, sums);
       sum += static_cast<double>(tree_sum(sums + kSumLanes) - tree_sum(sums));
     }
-    return {.scale = static_cast<float>(sum / static_cast<double>(count))};
+    return {.scale = static_cast<float>(std::min(sum / static_cast<double>(count), static_cast<double>(kMostScale)))};
   }
   std::size_t encode_piece(const PieceSource& piece, std::uint8_t* bytes) const override {
     alignas(64) float sums[2 * kSumLanes];

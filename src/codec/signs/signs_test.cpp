@@ -1,6 +1,7 @@
 // The facts of WIRE_FORMAT.md, sections 4.9 to 4.12, and what other implementations of these methods got wrong.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -159,6 +160,28 @@ TEST_SUITE("signs") {
       CHECK(d[17] == 0x1p100f + 0x1p110f);
       CHECK(out[17] == 0.0f);
     }
+  }
+
+  TEST_CASE("scales are at most 2^116 however large the residual is, which no longer grows then") {
+    const auto a = make_data(Data::normal, 6, 10240);
+    for (const char* spec : {"1bit", "efsignsgd", "efsignsgd:scale=tensor"})
+      for (const float size : {0x1p110f, 0x1p118f, 0x1p126f})
+        for (const bool alternating : {false, true}) {
+          const auto codec = make_codec(spec);
+          CAPTURE(codec->spec());
+          CAPTURE(size);
+          std::vector<float> residual(a.size(), size);
+          for (std::size_t i = 0; i < a.size() && alternating; i += 2) residual[i] = -size;
+          for (int step = 0; step < 5; ++step) {
+            auto d = a;
+            for (std::size_t i = 0; i < d.size(); ++i) d[i] += residual[i];
+            const auto before = d;
+            d = decode(*codec, encode(*codec, a, residual.data(), residual.data()), a.size());
+            for (std::size_t i = 0; i < d.size(); ++i)
+              if (!(std::fabs(d[i]) <= 0x1p116f && residual[i] == before[i] - d[i])) FAIL(i, ": ", d[i]);
+          }
+          for (const float x : residual) REQUIRE(std::fabs(x) <= std::max(size, 0x1p117f));
+        }
   }
 
   TEST_CASE("efsignsgd: every call and every number of ranks is scaled alike") {
