@@ -6,14 +6,14 @@
 
 namespace crimp {
 
-void Account::call(const Choice& choice, std::uint64_t elements, std::uint64_t plain_bytes, double s) {
+void Account::call(const Choice& choice, std::uint64_t elements, std::uint64_t plain_bytes, double s, bool again) {
   auto of = std::find_if(open_.begin(), open_.end(), [&](const auto& known) { return same(known.first, choice); });
   if (of == open_.end()) of = open_.insert(of, {choice, {}});
-  of->second.add(elements, plain_bytes, s);
+  of->second.add(elements, plain_bytes, s, again);
 }
 
-void Account::passed(std::uint64_t elements, std::uint64_t plain_bytes, double s) {
-  open_passed_.add(elements, plain_bytes, s);
+void Account::passed(std::uint64_t elements, std::uint64_t plain_bytes, double s, bool again) {
+  open_passed_.add(elements, plain_bytes, s, again);
   if (elements == 0) return;
   const double element_s = s / static_cast<double>(elements);
   least_plain_s_ = least_plain_s_ > 0 ? std::min(least_plain_s_, element_s) : element_s;
@@ -46,15 +46,16 @@ TimeRecord Account::total(const Found& found, const Curve* model) const {
     if (of.calls == 0) return;
     const auto elements = static_cast<double>(of.elements), calls = static_cast<double>(of.calls);
     const double own_s = own_element_s > 0 ? own_element_s * elements : of.took_s;
-    TimeRecord one{of.calls, of.elements, of.took_s, {}, {}, {}};
-    if (found.best_s > 0) one.best = {of.calls, of.took_s, own_s, found.best_s * elements};
-    if (by_mpi) one.plain_measured = {of.calls, of.took_s, own_s, own_s};
-    else if (found.plain_s > 0) one.plain_measured = {of.calls, of.took_s, own_s, found.plain_s * elements};
+    TimeRecord one{of.calls, of.elements, of.took_s, {}, {}, {}, of.again};
+    const auto otherwise = [&](double s) { return TimeRecord::Otherwise{of.calls, of.took_s, own_s, s, of.again}; };
+    if (found.best_s > 0) one.best = otherwise(found.best_s * elements);
+    if (by_mpi) one.plain_measured = otherwise(own_s);
+    else if (found.plain_s > 0) one.plain_measured = otherwise(found.plain_s * elements);
     else if (model && !model->empty()) {
       // The model draws long calls from short ones. A call of MPI's own has taken no less than its exchange.
       const double modelled = model->at(of.bytes / calls) * calls;
       const double most = least_plain_s_ > 0 ? least_plain_s_ * elements : modelled;
-      one.plain_predicted = {of.calls, of.took_s, own_s, std::min(modelled, most)};
+      one.plain_predicted = otherwise(std::min(modelled, most));
     }
     all += one;
   };

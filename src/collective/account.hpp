@@ -27,10 +27,11 @@ class Account {
     const Curve* model = nullptr;    // of MPI alone, where it was not measured; null: there is none yet
     const Trials* trials = nullptr;  // finished; null: nothing was tried. Looked at before they change only
   };
-  // A call, or its part to the codec, took so long, as chosen. plain_bytes: as ChoiceQuery's.
-  void call(const Choice&, std::uint64_t elements, std::uint64_t plain_bytes, double s);
+  // A call, or its part to the codec, took so long, as chosen. plain_bytes: as ChoiceQuery's. again: another part
+  // counts as the call (TimeRecord::again).
+  void call(const Choice&, std::uint64_t elements, std::uint64_t plain_bytes, double s, bool again = false);
   // Likewise, by MPI.
-  void passed(std::uint64_t elements, std::uint64_t plain_bytes, double s);
+  void passed(std::uint64_t elements, std::uint64_t plain_bytes, double s, bool again = false);
   // What is known now. It holds of the calls so far of which nothing was known yet, and of those to come; what was
   // known before stays with its calls.
   void learn(const Known&);
@@ -41,10 +42,10 @@ class Account {
 
  private:
   struct Calls {
-    std::uint64_t calls = 0, elements = 0;
+    std::uint64_t calls = 0, elements = 0, again = 0;
     double took_s = 0, bytes = 0;
-    void add(std::uint64_t n, std::uint64_t plain_bytes, double s) {
-      ++calls, elements += n, took_s += s, bytes += static_cast<double>(plain_bytes);
+    void add(std::uint64_t n, std::uint64_t plain_bytes, double s, bool counts_again) {
+      ++calls, elements += n, again += counts_again, took_s += s, bytes += static_cast<double>(plain_bytes);
     }
   };
   // Numbers alone, which stay where trials go on.

@@ -52,6 +52,11 @@ bool CallPlan::has_momentum() const {
   return std::any_of(momenta.begin(), momenta.end(), [](const Codec* c) { return c != nullptr; });
 }
 
+std::size_t CallPlan::largest_part() const {
+  const auto fewer = [](const PlannedPart& a, const PlannedPart& b) { return a.query.count < b.query.count; };
+  return static_cast<std::size_t>(std::max_element(parts.begin(), parts.end(), fewer) - parts.begin());
+}
+
 std::uint64_t CallPlan::footprint() const {
   std::uint64_t sum =
       sizeof *this + kind.size() +

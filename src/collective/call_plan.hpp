@@ -80,7 +80,8 @@ struct CallPlan {
                                          int ranks) const {
     return of(choice).parts[part].route(choice, nodes, ranks);
   }
-  std::uint64_t footprint() const;  // bytes of memory that it takes, about
+  std::size_t largest_part() const;  // the first of those with the most elements; of a call that has parts
+  std::uint64_t footprint() const;   // bytes of memory that it takes, about
 };
 
 // A communicator's plans. Not thread-safe.

@@ -20,8 +20,8 @@ constexpr const char* kTexts[] = {CRIMP_PASSES(CRIMP_ITEM)};
 const char* name_of(PassReason p) { return kPasses[static_cast<std::size_t>(p)]; }
 const char* text_of(PassReason p) { return kTexts[static_cast<std::size_t>(p)]; }
 
-void Report::Sum::note(const CallRecord& r) {
-  ++calls;
+void Report::Sum::note(const CallRecord& r, bool counts) {
+  calls += counts;
   bytes_in += r.bytes_in;
   sent += r.sent_bytes;
   received += r.received_bytes;
@@ -39,11 +39,12 @@ double Report::Sum::ratio() const { return sent ? static_cast<double>(bytes_in) 
 void Report::compressed(const CallRecord& r) {
   std::lock_guard lock(mutex_);
   // What can fail comes first, so that nothing is counted in part.
-  Sum* const of[] = {&by_codec_[r.codec], &by_algorithm_[r.algorithm], &by_layout_[r.layout],
-                     &by_size_[static_cast<int>(std::bit_width(r.bytes)) - 1]};
-  ++reasons_[r.algorithm][r.why];
-  all_.note(r);
-  for (Sum* sum : of) sum->note(r);
+  Sum &codec = by_codec_[r.codec], &algorithm = by_algorithm_[r.algorithm], &layout = by_layout_[r.layout],
+      &size = by_size_[static_cast<int>(std::bit_width(r.bytes)) - 1];
+  reasons_[r.algorithm][r.why] += r.first_for_why;
+  for (Sum* sum : {&all_, &layout, &size}) sum->note(r, r.first);
+  algorithm.note(r, r.first_by_algorithm);
+  codec.note(r, true);  // all that a call has of a codec is one part
 }
 
 void Report::section(const std::string& name, const std::string& json, const std::string& clause) {
@@ -97,6 +98,7 @@ void TimeRecord::Otherwise::operator+=(const Otherwise& more) {
   took_s += more.took_s;
   own_s += more.own_s;
   s += more.s;
+  again += more.again;
 }
 
 void TimeRecord::operator+=(const TimeRecord& more) {
@@ -106,6 +108,7 @@ void TimeRecord::operator+=(const TimeRecord& more) {
   best += more.best;
   plain_measured += more.plain_measured;
   plain_predicted += more.plain_predicted;
+  again += more.again;
 }
 
 void Report::times(const std::string& codec, std::uint64_t from_elements, const TimeRecord& r) {

@@ -92,18 +92,22 @@ struct StateRecord {
   double saving_s = 0;                // what the program waited for it, at intervals
 };
 
+// A call, or its part to a codec where its tensors have several. Of all, and of each codec, algorithm, reason, layout
+// and class of sizes, calls are counted once each, bytes and seconds are added over their parts.
 struct CallRecord {
   std::string codec;        // canonical text of the codec that ran
   const char* layout = "";  // name_of(Layout::Source)
   const char* algorithm = "";
   const char* why = "";                 // this algorithm
   double predicted_s = 0, plain_s = 0;  // by the model, of this algorithm and of plain MPI; 0: not predicted
-  std::uint64_t bytes = 0;              // of the call's values, whoever receives them; its class of sizes
+  std::uint64_t bytes = 0;              // of all of the call's values, whoever receives them; its class of sizes
   // bytes_in: what of these other ranks receive, or sums of it, and so MPI would be given for them; sent_bytes: what
   // it was given (CollectiveResult).
   std::uint64_t bytes_in = 0, sent_bytes = 0, received_bytes = 0;
   double encode_s = 0, wire_s = 0, decode_s = 0, total_s = 0;
   double wait_s = 0;  // CRIMP_SKEW: for the last rank to come, before all of these
+  // Of the call's parts; of those that the algorithm carries, for any reason and for this one.
+  bool first = true, first_by_algorithm = true, first_for_why = true;
 };
 
 // CRIMP_SKEW: what a rank waited for others ahead of calls, and what others waited for it (mpi/arrivals.hpp).
@@ -121,12 +125,16 @@ struct TimeRecord {
     double took_s = 0;        // these calls
     double own_s = 0;         // of that what compares with `s`: without waiting for a late rank, where it is known
     double s = 0;             // what they would have taken
+    std::uint64_t again = 0;  // as below
     void operator+=(const Otherwise&);
   };
   std::uint64_t calls = 0, elements = 0;
   double took_s = 0;
   Otherwise best;                             // by the fastest of what was measured
   Otherwise plain_measured, plain_predicted;  // by MPI alone
+  // Of the calls, those that count with another codec, which has more of their elements: in the sum over codecs they
+  // are counted more than once.
+  std::uint64_t again = 0;
   void operator+=(const TimeRecord&);
 };
 
@@ -208,7 +216,7 @@ class Report {
     std::uint64_t calls = 0, bytes_in = 0, sent = 0, received = 0;
     double ratio() const;  // 0: these calls had nothing for other ranks but headers
     double encode = 0, wire = 0, decode = 0, total = 0, wait = 0, predicted = 0, plain = 0;
-    void note(const CallRecord&);
+    void note(const CallRecord&, bool counts);
   };
   static constexpr std::size_t kListed = 256;  // tensors that are listed by name
   struct Excluded {

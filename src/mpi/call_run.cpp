@@ -86,11 +86,10 @@ CallOutcome run(const Context& context, Transport& transport, Chooser& chooser, 
     for (Residual* r : bound.residuals[p])
       if (r && r->turns < ~std::uint32_t{0}) ++r->turns;
     const auto end = Clock::now();
-    const PlannedPart& part = plan.parts[p];
-    chooser.took(part.query, choice, seconds(end - (p == 0 ? times.chosen : now)));
+    chooser.took(plan.parts[p].query, choice, seconds(end - (p == 0 ? times.chosen : now)));
     note_part(context, chooser,
-              {plan, part, route, choice, result, bound.parts[p].sequence, times.communicator, p == 0,
-               p == 0 ? times.begun : now, end, p == 0 ? times.wait_s : 0},
+              {plan, chosen, p, result, bound.parts[p].sequence, times.communicator, p == 0 ? times.begun : now, end,
+               p == 0 ? times.wait_s : 0},
               transport.rank());
   }
   return outcome;

@@ -1,7 +1,9 @@
 // What is said of a call's part that has run: to the report, its history, the trace, and what calls of its size take.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 
+#include "collective/call_choice.hpp"
 #include "collective/call_plan.hpp"
 #include "collective/chooser.hpp"
 #include "collective/collective.hpp"
@@ -12,12 +14,10 @@ namespace crimp {
 
 struct PartEnd {
   const CallPlan& call;
-  const PlannedPart& part;
-  const RoutePlan& route;
-  const Choice& choice;
+  const ChosenParts& chosen;
+  std::size_t part;  // which of the call's
   const CollectiveResult& result;
   std::uint32_t sequence, communicator;  // of the call's header; of the trace
-  bool first;                            // of the call's parts
   Clock::time_point begun, ended;        // the first one's beginning is the call's
   double wait_s;                         // before the call began, for ranks that came later (CRIMP_SKEW)
 };

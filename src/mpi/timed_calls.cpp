@@ -27,7 +27,9 @@ void TimedCalls::left_ended() noexcept {
   if (left_.plan)
     context_.report.note([&] {
       for (const PlannedPart& part : left_.plan->parts)
-        chooser_.account(part.query).passed(part.query.count, part.query.plain_bytes, share(part.query.count));
+        chooser_.account(part.query)
+            .passed(part.query.count, part.query.plain_bytes, share(part.query.count),
+                    &part != &left_.plan->parts[left_.plan->largest_part()]);
     });
   else left_.account->passed(left_.elements, left_.plain_bytes, share(left_.elements));
   ended(left_.layout, left_.bytes, left_.begun);

@@ -154,6 +154,34 @@ TEST_SUITE("account") {
     CHECK(r.plain_predicted.s == doctest::Approx(200 * 0.02));
   }
 
+  TEST_CASE("calls of several codecs are those of each, and in total of the one that has most of them") {
+    Curve model;
+    model.add(0, 1);
+    model.add(1000, 3);
+    Account most, rest;
+    for (int call = 0; call < 4; ++call) most.call(kGather, 300, 500, 2), rest.call(kGather, 100, 500, 1, true);
+    most.passed(300, 500, 3), rest.passed(100, 500, 1, true);
+    rest.call(kGather, 100, 500, 1);  // alone
+    rest.close({.best_s = 0.01});
+    Report report;
+    report.times("3lc", 256, most.total({.model = &model}));
+    report.times("fp16", 64, rest.total({}));
+    const json time = json::parse(report.json())["time"];
+    CHECK(time["calls"] == 6);
+    CHECK(time["took_s"] == 17.0);
+    CHECK(time["best"]["calls"] == 1);
+    CHECK(time["best"]["took_s"] == 6.0);  // with the parts of what the other codec counts
+    CHECK(time["best"]["unknown"] == json{{"calls", 5}, {"took_s", 11.0}});
+    CHECK(time["without_crimp"]["measured"]["calls"] == 1);
+    CHECK(time["without_crimp"]["predicted"]["calls"] == 4);
+    CHECK(time["without_crimp"]["unknown"] == json{{"calls", 1}, {"took_s", 5.0}});
+    const json &of_most = time["classes"][0], &of_rest = time["classes"][1];
+    CHECK(of_most["calls"] == 5);
+    CHECK(of_rest["calls"] == 6);
+    CHECK(of_rest["best"]["calls"] == 6);
+    CHECK(of_rest["best"]["unknown"] == json{{"calls", 0}, {"took_s", 0.0}});
+  }
+
   TEST_CASE("times per class and codec, of the rank and of the job; what is unknown is said, and is no zero") {
     Report report;
     TimeRecord known;

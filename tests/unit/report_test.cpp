@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/progress.hpp"
 #include "core/report.hpp"
 #include "core/settings.hpp"
 #include "support/compare.hpp"
@@ -69,6 +70,38 @@ TEST_SUITE("report") {
           json{{{"rank", 0}, {"calls", 2}, {"waited_s", 4}, {"last", 0}, {"late_s", 0}},
                {{"rank", 2}, {"calls", 3}, {"waited_s", 0.75}, {"last", 2}, {"late_s", 3.5}}});
     CHECK_FALSE(json::parse(Report::of_job(Settings(), 1, "none", "on", {plain.json()})).contains("skew"));
+  }
+
+  TEST_CASE(
+      "a call of several codecs is one call, of each algorithm and reason as well; its bytes are those of its parts") {
+    Report report;
+    const auto part = [&](const char* codec, const char* algorithm, const char* why) {
+      CallRecord r{codec, "named", algorithm, why};
+      r.bytes = 1000, r.bytes_in = 400, r.sent_bytes = 100, r.total_s = 0.5;
+      return r;
+    };
+    CallRecord a = part("8bit", "allgather", "forced"), b = part("topk", "two_shot", "forced"),
+               c = part("fp16", "allgather", "tried"), d = part("bf16", "allgather", "tried");
+    for (CallRecord* later : {&b, &c, &d}) later->first = false;
+    c.first_by_algorithm = d.first_by_algorithm = d.first_for_why = false;
+    for (int call = 0; call < 10; ++call)
+      for (const CallRecord* r : {&a, &b, &c, &d}) report.compressed(*r);
+    CHECK(report.progress().compressed == 10);
+    CHECK(has(report.summary(),
+              "10 calls compressed (10 with 8bit, 10 with bf16, 10 with fp16, 10 with topk; "
+              "10 by allgather, 10 by two_shot): 16.0 kB in, 4.0 kB sent"));
+    const json of = json::parse(report.json());
+    CHECK(of["calls"] == 10);
+    CHECK(of["total_s"] == 20);
+    CHECK(of["layouts"]["named"]["calls"] == 10);
+    CHECK(of["size_classes"].size() == 1);
+    CHECK(of["size_classes"]["512"]["calls"] == 10);
+    CHECK(of["size_classes"]["512"]["bytes_in"] == 16000);
+    CHECK(of["algorithms"]["allgather"]["calls"] == 10);
+    CHECK(of["algorithms"]["allgather"]["bytes_in"] == 12000);
+    CHECK(of["algorithms"]["allgather"]["why"] == json{{"forced", 10}, {"tried", 10}});
+    CHECK(of["algorithms"]["two_shot"]["calls"] == 10);
+    CHECK(of["codecs"]["fp16"]["calls"] == 10);
   }
 
   TEST_CASE("no ratio where a rank had nothing for others but headers") {
