@@ -85,7 +85,9 @@ SpecValues::SpecValues(std::string_view text, const CodecInfo& info) : text_(tex
       throw Error(ErrorCode::codec_unknown,
                   "codec '" + text_ + "': '" + std::string(item) + "' is not a parameter of " + std::string(info.name) +
                       "; legal: " + legal + ", as in '" + std::string(info.name) + ":key=value'");
-    given_.insert_or_assign(std::string(key), std::string(item.substr(equals + 1)));
+    if (!given_.emplace(std::string(key), std::string(item.substr(equals + 1))).second)
+      throw Error(ErrorCode::codec_unknown,
+                  "codec '" + text_ + "': " + std::string(key) + " is given twice, legal is once");
   }
   // A codec's own row comes before a common one of the same key.
   for (const auto& row : info.parameters) values_.try_emplace(row.key, read(row));

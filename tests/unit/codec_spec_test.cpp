@@ -100,6 +100,13 @@ TEST_SUITE("codec_spec") {
       has_all(refusal(std::string("3lc:zero_run=") + z), {"zero_run is '", z, "0 or 1"});
   }
 
+  TEST_CASE("a parameter that is given twice is refused, whatever its values") {
+    has_all(refusal("3lc:s=1,s=1.9"), {"'3lc:s=1,s=1.9'", "s is given twice", "once"});
+    has_all(refusal("fp16:memory=none,memory=none"), {"memory is given twice"});
+    has_all(refusal("dgc:momentum=0.5,ratio=0.1,momentum=0.9"), {"momentum is given twice"});
+    CHECK(make_codec("fp16:memory=residual")->spec() == "fp16:memory=residual");
+  }
+
   TEST_CASE("none is no codec, and the refusal says which words are") {
     for (const char* text : {"none", "none:memory=none", "none:memory=residual"})
       has_all(refusal(text), {text, "none is no codec", "none alone", "fp32"});
