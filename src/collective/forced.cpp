@@ -37,7 +37,9 @@ Choice forced(const std::string& name, const ChoiceQuery& query, int ranks, bool
           .why = !runs         ? "CRIMP_ALGORITHM cannot run the codec"
                  : entry->plan ? "CRIMP_ALGORITHM is for shorter calls"
                  : entry->algorithm == Algorithm::node_sum
-                     ? "not all ranks share a node's memory, or the call has several codecs"
+                     ? (query.controlled ? "CRIMP_CONTROL changes codecs, and node_sum encodes nothing"
+                        : query.exact    ? "not all ranks share a node's memory"
+                                         : "the call has several codecs, tensors summed exactly, or no plain sum")
                  : nodes && nodes->nodes == 1 ? "all ranks are on one node, which CRIMP_ALGORITHM=node_sum is for"
                                               : "no nodes of several ranks",
           .chunk_setting = chunk(only)};
