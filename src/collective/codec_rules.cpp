@@ -33,7 +33,11 @@ void CodecRules::read(const Settings& settings, const std::function<void(const s
       unknown_ = pool_.get(settings.unknown_layout);
       if (unknown_->feedback().kept())
         refuse("CRIMP_UNKNOWN_LAYOUT is '" + settings.unknown_layout +
-               "', which needs a residual; legal is a codec without: none, fp16, bf16");
+               "', which needs a residual; legal is any codec without, as none, fp16, bf16, 8bit");
+      else if (unknown_->traits().votes)
+        refuse("CRIMP_UNKNOWN_LAYOUT is '" + settings.unknown_layout +
+               "', whose results are votes in place of sums; legal is any other codec without residual, as none, fp16, "
+               "bf16, 8bit");
     }
   } catch (const Error& e) {
     refuse(std::string("CRIMP_UNKNOWN_LAYOUT: ") + e.what());

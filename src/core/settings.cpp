@@ -75,7 +75,7 @@ bool parse_status(std::string_view text, std::string& to) {
 // The texts of codecs are read by make_codec once, at start-up; core knows no codec.
 constexpr Option kTable[] = {
     {"CRIMP_CONFIG", "", "a file name",
-     "the other variables, a line NAME=VALUE each, where the environment does not say them (a regular file; lines that begin with # are comments)",
+     "the other variables, a line NAME=VALUE each, where the environment does not say them (a regular file; lines that begin with # are comments; of a name that comes twice the last line counts)",
      false, [](Settings& s, std::string_view t) { return parse_text(t, s.config); },
      [](const Settings& s) { return s.config; }},
     {"CRIMP_ENABLE", "1", "0 or 1 (off or on)", "0: every call passes through", true,
@@ -89,7 +89,7 @@ constexpr Option kTable[] = {
      "how gradients are compressed; auto: 3lc:s=0.5,entropy=1 under Horovod, elsewhere nothing lossy until a codec is chosen (crimp info --codecs lists all)",
      true, [](Settings& s, std::string_view t) { return parse_codec(t, s.codec); },
      [](const Settings& s) { return s.codec; }},
-    {"CRIMP_UNKNOWN_LAYOUT", "fp16", "a codec without residual: none, fp16, bf16",
+    {"CRIMP_UNKNOWN_LAYOUT", "fp16", "any codec without residual but votes (signsgd), as: none, fp16, bf16, 8bit",
      "replaces a codec that needs a residual in calls whose tensors are not known; none: such calls pass through", true,
      [](Settings& s, std::string_view t) { return parse_codec(t, s.unknown_layout); },
      [](const Settings& s) { return s.unknown_layout; }},
@@ -146,7 +146,8 @@ constexpr Option kTable[] = {
      "thread: sums that do not block (MPI_Iallreduce) are carried by a thread, while the program computes, as blocking ones are; MPI_Init then asks MPI for MPI_THREAD_MULTIPLE",
      true, [](Settings& s, std::string_view t) { return (t == "off" || t == "thread") && parse_text(t, s.progress); },
      [](const Settings& s) { return s.progress; }},
-    {"CRIMP_ERROR_FEEDBACK", "1", "0 or 1 (off or on)", "0: no residuals are kept, whatever the codec loses is lost",
+    {"CRIMP_ERROR_FEEDBACK", "1", "0 or 1 (off or on)",
+     "0: no residuals are kept, whatever the codec loses is lost; nor are momentum (dgc) and averages (signum): momentum is then the optimizer's",
      true, [](Settings& s, std::string_view t) { return parse_flag(t, s.error_feedback); },
      [](const Settings& s) { return flag_text(s.error_feedback); }},
     {"CRIMP_RESIDUAL_JUMP", "0", "0 or 2 .. 1000000",

@@ -42,6 +42,33 @@ bool Runtime::agree() {
   return same;
 }
 
+namespace {
+
+// Of what codecs keep of tensors, in which settings contradict each other.
+void complain_of_memory(const Settings& settings, const CodecRules& codecs, std::vector<Complaint>& complaints) {
+  if (settings.residual != "float32") {
+    const Codec* const codec = codecs.codec().get();
+    const FeedbackKind kind = codec ? codec->feedback().kind : FeedbackKind::residual;
+    if (!settings.error_feedback || kind != FeedbackKind::residual)
+      complaints.push_back({"CRIMP_RESIDUAL=" + settings.residual + " is not used with " +
+                                (settings.error_feedback ? "the memory " + std::string(name_of(kind)) + " of codec " +
+                                                               codec->spec() + ": only residuals can be kept so"
+                                                         : "CRIMP_ERROR_FEEDBACK=0: no residuals are kept"),
+                            false});
+  }
+  if (settings.error_feedback) return;
+  codecs.any_codec([&](const Codec& codec) {
+    const FeedbackKind kind = codec.feedback().kind;
+    if (kind != FeedbackKind::momentum && kind != FeedbackKind::average) return false;
+    complaints.push_back({"the memory " + std::string(name_of(kind)) + " of codec " + codec.spec() +
+                              " is not used with CRIMP_ERROR_FEEDBACK=0: momentum is then the optimizer's",
+                          false});
+    return true;
+  });
+}
+
+}  // namespace
+
 void Runtime::read() {
   const auto refuse = [&](const std::string& text) {
     complaints_.push_back({text + place_in_file(settings_, environ, text), true});
@@ -77,16 +104,7 @@ void Runtime::read() {
     unused(settings_.delay_target != defaults.delay_target, "CRIMP_DELAY_TARGET", uncontrolled);
     unused(settings_.gain_floor != defaults.gain_floor, "CRIMP_GAIN_FLOOR", uncontrolled);
   }
-  if (settings_.residual != "float32") {
-    const Codec* const codec = codecs_.codec().get();
-    const FeedbackKind kind = codec ? codec->feedback().kind : FeedbackKind::residual;
-    if (!settings_.error_feedback || kind != FeedbackKind::residual)
-      complaints_.push_back({"CRIMP_RESIDUAL=" + settings_.residual + " is not used with " +
-                                 (settings_.error_feedback ? "the memory " + std::string(name_of(kind)) + " of codec " +
-                                                                 codec->spec() + ": only residuals can be kept so"
-                                                           : "CRIMP_ERROR_FEEDBACK=0: no residuals are kept"),
-                             false});
-  }
+  complain_of_memory(settings_, codecs_, complaints_);
   if (settings_.simd != "auto") {
     try {
       choose_simd(settings_.simd);

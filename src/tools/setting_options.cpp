@@ -47,7 +47,7 @@ std::vector<std::string> legal_words(const crimp::Option& setting) {
   std::vector<std::string> words;
   std::string text = without_brackets(setting.legal);
   for (auto at = text.find(" or "); at != text.npos; at = text.find(" or ")) text.replace(at, 4, ",");
-  if (const auto colon = text.find(": "); colon != text.npos) text.erase(0, colon + 1);  // "a codec without residual: "
+  if (const auto colon = text.find(": "); colon != text.npos) text.erase(0, colon + 1);  // "any codec ..., as: "
   for (std::string_view rest = text; !rest.empty();) {
     std::string_view item = trimmed(rest.substr(0, rest.find(',')));
     rest.remove_prefix(std::min(rest.size(), rest.find(',') == rest.npos ? rest.size() : rest.find(',') + 1));
