@@ -140,4 +140,54 @@ TEST_SUITE("error_feedback") {
         }
       }
   }
+
+  TEST_CASE("momentum is forgotten where its value is sent: a gradient that is sent whole comes back in every step") {
+    const std::uint64_t count = 30000;
+    for (const char* spec : {"3lc:memory=momentum", "fp16:memory=momentum", "8bit:memory=momentum",
+                             "topk:ratio=1,memory=momentum", "dgc:ratio=1"})
+      for (const Algorithm algorithm : {Algorithm::allgather, Algorithm::two_shot}) {
+        Setup setup{make_codec(spec), named_layout(count, {count}), count};
+        setup.algorithm = algorithm;
+        CAPTURE(text_of(setup));
+        auto ranks = make_ranks(setup, 2, 1);
+        for (auto& rank : ranks) {
+          rank.residual.resize(setup.codec->feedback_elements(count));
+          for (std::size_t i = 0; i < count; ++i) rank.values[i] = i % 2 ? 1.0f : -1.0f;
+        }
+        for (std::uint32_t step = 0; step < 4; ++step) {
+          for (auto& rank : ranks) rank.sequence = step;
+          run_all(setup, ranks);
+          std::size_t wrong = 0;
+          for (std::size_t i = 0; i < count; ++i)
+            wrong += std::fabs(ranks[0].out[i] - 2 * ranks[0].values[i]) > 1e-3f;  // 8bit's scale is rounded
+          CHECK(wrong == 0);
+        }
+      }
+  }
+
+  TEST_CASE("what owners of sums do not send is not lost where ranks keep a momentum, either") {
+    const std::uint64_t count = 30000;
+    // Without weight on the momentum before, v is all that waits.
+    Setup setup{make_codec("topk:ratio=0.01,memory=momentum,momentum=0"), named_layout(count, {count}), count};
+    setup.algorithm = Algorithm::two_shot;
+    auto ranks = make_ranks(setup, 3, 1);
+    std::vector<double> missing(count);
+    for (auto& rank : ranks) rank.residual.resize(setup.codec->feedback_elements(count));
+    for (std::uint32_t step = 0; step < 3; ++step) {
+      for (std::size_t r = 0; r < 3; ++r) {
+        ranks[r].values = make_data(Data::laplace, 10 * step + r, count);
+        ranks[r].sequence = step;
+        for (std::size_t i = 0; i < count; ++i) missing[i] += static_cast<double>(ranks[r].values[i]);
+      }
+      run_all(setup, ranks);
+      for (std::size_t i = 0; i < count; ++i) missing[i] -= static_cast<double>(ranks[0].out[i]);
+    }
+    CHECK(norm(missing) > 1);
+    for (const auto& rank : ranks) {
+      for (std::size_t i = 0; i < count; ++i) missing[i] -= static_cast<double>(rank.residual[i]);
+      for (std::size_t i = 0; i < rank.owner_residual.size(); ++i)
+        missing[i] -= static_cast<double>(rank.owner_residual[i]);
+    }
+    for (const double m : missing) REQUIRE(std::fabs(m) < 1e-4);
+  }
 }
