@@ -262,6 +262,37 @@ TEST_SUITE("dgc") {
     }
   }
 
+  TEST_CASE("the next exact sum has what waited of a tensor, once") {
+    const auto codec = make_codec("dgc");
+    for (const Dtype type : {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16}) {
+      std::vector<float> memory{4, -0.5f, 0, 0}, got(2);
+      for (const float times : {1.0f, 0.0f, 0.0f}) {
+        alignas(double) char values[2 * sizeof(double)] = {};
+        compensate_exactly(codec->feedback(), type, values, 2, memory.data(), 1.0);
+        widen(type, values, got.data(), 2);
+        CHECK(got == std::vector<float>{4 * times, -0.5f * times});
+      }
+    }
+  }
+
+  TEST_CASE("what is beyond float16 is sent as its largest, and the rest waits") {
+    const auto codec = make_codec("dgc");
+    std::vector<float> memory(4), got(2);
+    double waits = 0, u = 0;
+    for (int step = 0; step < 6; ++step) {
+      const float gradient[] = {step < 2 ? 60000.0f : 0.0f, step < 2 ? -60000.0f : 0.0f};
+      std::uint16_t values[2];
+      narrow(Dtype::f16, gradient, values, 2);
+      compensate_exactly(codec->feedback(), Dtype::f16, values, 2, memory.data(), 1.0);
+      widen(Dtype::f16, values, got.data(), 2);
+      u = 0.9 * u + static_cast<double>(gradient[0]);
+      waits += u - static_cast<double>(got[0]);
+      CHECK(got[0] == (step == 0 ? 60000.0f : 65504.0f));
+      CHECK(got[1] == -got[0]);
+      CHECK(memory[0] == doctest::Approx(waits).epsilon(1e-5));
+    }
+  }
+
   TEST_CASE("clipping scales to the norm, up to 1") {
     const float x[] = {3, 0, -4};
     CHECK(clip_gain(Dtype::f32, x, 3, 2.5) == 0.5);
