@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "collective/residual.hpp"
 #include "core/digest.hpp"
-#include "core/error.hpp"
 #include "core/random.hpp"
+#include "support/saved_tensors.hpp"
 
 using namespace crimp;
+using namespace crimp::test;
 
 TEST_SUITE("saved_state") {
   namespace {
@@ -38,26 +38,6 @@ TEST_SUITE("saved_state") {
     std::size_t at_ = 0;
   };
 
-  Memory memory_of(const std::vector<float>& values) {
-    Memory made(values.size() * sizeof(float));
-    std::memcpy(made.data(), values.data(), made.bytes());
-    return made;
-  }
-
-  SavedTensor tensor(const std::string& name, const std::vector<float>& values,
-                     FeedbackKind kind = FeedbackKind::residual, bool owner = false) {
-    const std::uint64_t count = values.size() / static_cast<std::uint64_t>(FeedbackPolicy{kind}.arrays());
-    return {Layout::Source::named, owner, name, kind, Encoding::float32, count, 3, 0, 0, "", memory_of(values)};
-  }
-
-  SavedTensor in_bytes(SavedTensor t) {
-    Memory rounded(byte_residual::bytes(t.count));
-    byte_residual::round(reinterpret_cast<const float*>(t.payload.data()), t.count, {1, 1, 1}, rounded.data());
-    t.payload = std::move(rounded);
-    t.encoding = Encoding::bytes;
-    return t;
-  }
-
   Bytes written(const SavedState& state) {
     std::vector<TensorView> views;
     for (const SavedTensor& t : state.tensors)
@@ -76,24 +56,43 @@ TEST_SUITE("saved_state") {
     return read_state(source);
   }
 
-  std::vector<float> floats(const SavedTensor& t) {
-    std::vector<float> out(t.payload.bytes() / sizeof(float));
-    std::memcpy(out.data(), t.payload.data(), t.payload.bytes());
-    return out;
+  // Memory that is not the host's, to whoever asks.
+  struct Elsewhere final : MemoryResource {
+    std::byte* allocate(std::size_t bytes) override { return host_memory().allocate(bytes); }
+    void free(std::byte* at, std::size_t bytes) noexcept override { host_memory().free(at, bytes); }
+    void read(void* host, const void* from, std::size_t bytes) override { host_memory().read(host, from, bytes); }
+    void write(void* to, const void* host, std::size_t bytes) override { host_memory().write(to, host, bytes); }
+  };
+
+  // Of `count` elements; what is behind them is a codec's.
+  SavedTensor with_state(const std::string& name, std::uint64_t count, const std::vector<float>& values) {
+    SavedTensor t = saved_tensor(name, values);
+    t.count = count;
+    t.codec = make_codec("powersgd")->spec();
+    return t;
+  }
+
+  // One rank that takes over from two.
+  SavedState sum_of(SavedTensor of_first, SavedTensor of_second) {
+    Redistribution sum(true);
+    SavedState first{{0, 2, 1, 0, 0}, {}, {}}, second{{1, 2, 1, 0, 0}, {}, {}};
+    first.tensors.push_back(std::move(of_first));
+    second.tensors.push_back(std::move(of_second));
+    sum.add(std::move(first));
+    sum.add(std::move(second));
+    return sum.take();
   }
 
   // All that a file can hold.
   SavedState example() {
     SavedState state{{1, 3, 12, 0xabcdef, 77}, {}, {}};
-    state.tensors.push_back(tensor("a.weight", {1, -2, 0.5f, 3, 0}));
-    state.tensors.push_back(tensor("a.weight", {4, 4, 4, 4, 4}, FeedbackKind::residual, true));
-    state.tensors.push_back(in_bytes(tensor("b", std::vector<float>(300, 0.25f))));
-    state.tensors.push_back(tensor("m", {1, 2, 3, 10, 20, 30}, FeedbackKind::momentum));
+    state.tensors.push_back(saved_tensor("a.weight", {1, -2, 0.5f, 3, 0}));
+    state.tensors.push_back(saved_tensor("a.weight", {4, 4, 4, 4, 4}, FeedbackKind::residual, true));
+    state.tensors.push_back(in_bytes(saved_tensor("b", std::vector<float>(300, 0.25f))));
+    state.tensors.push_back(saved_tensor("m", {1, 2, 3, 10, 20, 30}, FeedbackKind::momentum));
     state.tensors.back().source = Layout::Source::negotiated;
     state.tensors.back().learning_rate = 0.125;
-    state.tensors.push_back(tensor("q", {1, 2, 7, 8, 9}));
-    state.tensors.back().count = 2;
-    state.tensors.back().codec = make_codec("powersgd")->spec();
+    state.tensors.push_back(with_state("q", 2, {1, 2, 7, 8, 9}));
     state.extents.push_back({"q", 2, 1, 1, 40, true});
     return state;
   }
@@ -139,7 +138,7 @@ TEST_SUITE("saved_state") {
   // STATE_FORMAT.md, by hand.
   TEST_CASE("bytes are those of the format") {
     SavedState state{{2, 5, 7, 9, 11}, {}, {}};
-    state.tensors.push_back(tensor("ab", {1.0f}, FeedbackKind::residual, true));
+    state.tensors.push_back(saved_tensor("ab", {1.0f}, FeedbackKind::residual, true));
     const Bytes bytes = written(state);
     REQUIRE(bytes.size() == 64 + 64 + 8 + 8 + 8);
     const auto number = [&](std::size_t at, int width) {
@@ -236,16 +235,43 @@ TEST_SUITE("saved_state") {
     for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
                               -std::numeric_limits<float>::infinity(), 0x1p121f}) {
       SavedState state{{0, 1, 1, 0, 0}, {}, {}};
-      state.tensors.push_back(tensor("a", {1, value, 2}));
+      state.tensors.push_back(saved_tensor("a", {1, value, 2}));
       CHECK_THROWS_AS(static_cast<void>(read(written(state))), StateError);
-      state.tensors[0] = in_bytes(tensor("a", {1, 2, 3}));
+      state.tensors[0] = in_bytes(saved_tensor("a", {1, 2, 3}));
       std::memcpy(state.tensors[0].payload.data(), &value, sizeof value);
       CHECK_THROWS_AS(static_cast<void>(read(written(state))), StateError);
+      state.tensors[0] = with_state("a", 2, {1, 2, value});
+      CHECK_THROWS_AS(static_cast<void>(read(written(state))), StateError);
     }
+    SavedState negative{{0, 1, 1, 0, 0}, {}, {}};
+    negative.tensors.push_back(in_bytes(saved_tensor("a", {1, 2, 3})));
+    reinterpret_cast<float*>(negative.tensors[0].payload.data())[0] = -1.0f;
+    CHECK_THROWS_AS(static_cast<void>(read(written(negative))), StateError);
     SavedState twice{{0, 1, 1, 0, 0}, {}, {}};
-    twice.tensors.push_back(tensor("a", {1}));
-    twice.tensors.push_back(tensor("a", {1}));
+    twice.tensors.push_back(saved_tensor("a", {1}));
+    twice.tensors.push_back(saved_tensor("a", {1}));
     CHECK_THROWS_AS(static_cast<void>(read(written(twice))), StateError);
+  }
+
+  TEST_CASE("a tensor with fewer values than its elements have is refused") {
+    for (const std::size_t values : {1, 2, 4, 5}) {
+      SavedState state{{0, 1, 1, 0, 0}, {}, {}};
+      state.tensors.push_back(with_state("a", 6, std::vector<float>(values, 1.0f)));
+      CHECK_THROWS_WITH_AS(static_cast<void>(read(written(state))), doctest::Contains("length does not fit"),
+                           StateError);
+    }
+  }
+
+  TEST_CASE("what lies elsewhere than in the host's memory is written whole, however long it is") {
+    Elsewhere memory;
+    for (const std::size_t count : {std::size_t{1}, std::size_t{1} << 18, (std::size_t{5} << 18) / 2 + 3}) {
+      std::vector<float> values(count);
+      for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(i);
+      SavedState state{{0, 1, 1, 0, 0}, {}, {}};
+      state.tensors.push_back(saved_tensor("a", values));
+      state.tensors[0].payload = memory_of(values, memory);
+      CHECK((floats(read(written(state)).tensors.at(0)) == values));
+    }
   }
 
   TEST_CASE("every old rank's part goes to one new rank, whatever their numbers") {
@@ -270,15 +296,13 @@ TEST_SUITE("saved_state") {
     const auto state_of = [](std::uint32_t rank) {
       const auto r = static_cast<float>(rank);
       SavedState state{{rank, kOld, 1, 0, 5}, {}, {}};
-      state.tensors.push_back(tensor("a", {1 + r, 2 * r, -r}));
+      state.tensors.push_back(saved_tensor("a", {1 + r, 2 * r, -r}));
       state.tensors.push_back(
-          tensor("a", {0, rank == 1 ? 100.0f : 0, rank == 2 ? 50.0f : 0}, FeedbackKind::residual, true));
-      if (rank == 3) state.tensors.push_back(tensor("only owned", {8, 9}, FeedbackKind::residual, true));
-      state.tensors.push_back(tensor("m", {r, 1, 10 * r, 10}, FeedbackKind::momentum));
-      state.tensors.push_back(tensor("m", {1000, 0}, FeedbackKind::residual, true));
-      state.tensors.push_back(tensor("q", {r, 1, 7, 8}));
-      state.tensors.back().count = 2;
-      state.tensors.back().codec = make_codec("powersgd")->spec();
+          saved_tensor("a", {0, rank == 1 ? 100.0f : 0, rank == 2 ? 50.0f : 0}, FeedbackKind::residual, true));
+      if (rank == 3) state.tensors.push_back(saved_tensor("only owned", {8, 9}, FeedbackKind::residual, true));
+      state.tensors.push_back(saved_tensor("m", {r, 1, 10 * r, 10}, FeedbackKind::momentum));
+      state.tensors.push_back(saved_tensor("m", {1000, 0}, FeedbackKind::residual, true));
+      state.tensors.push_back(with_state("q", 2, {r, 1, 7, 8}));
       return state;
     };
     for (const std::uint32_t ranks : {1u, 2u, 3u, 5u, 8u}) {
@@ -320,108 +344,43 @@ TEST_SUITE("saved_state") {
   }
 
   TEST_CASE("residuals of different learning rates are added up in one's units") {
-    SavedTensor a = tensor("a", {1}), b = tensor("a", {1});
+    SavedTensor a = saved_tensor("a", {1}), b = saved_tensor("a", {1});
     a.learning_rate = 0.5, b.learning_rate = 0.125;
-    Redistribution sum(true);
-    SavedState first{{0, 2, 1, 0, 0}, {}, {}}, second{{1, 2, 1, 0, 0}, {}, {}};
-    first.tensors.push_back(std::move(a));
-    second.tensors.push_back(std::move(b));
-    sum.add(std::move(first));
-    sum.add(std::move(second));
-    const SavedState mine = sum.take();
+    const SavedState mine = sum_of(std::move(a), std::move(b));
     CHECK(floats(mine.tensors[0]) == std::vector<float>{1.25f});  // times 0.5: what 1 * 0.5 + 1 * 0.125 is
   }
 
   TEST_CASE("a made-up owner's momentum takes no codec's state of a residual, and stays as long as it is") {
-    Redistribution sum(true);
-    SavedState first{{0, 2, 1, 0, 0}, {}, {}}, second{{1, 2, 1, 0, 0}, {}, {}};
-    first.tensors.push_back(tensor("a", {1, 2, 3, 10, 20, 30}, FeedbackKind::momentum, true));
-    second.tensors.push_back(tensor("a", {1, 2, 3, 4}));
-    second.tensors.back().count = 3;
-    second.tensors.back().codec = make_codec("powersgd")->spec();
-    sum.add(std::move(first));
-    sum.add(std::move(second));
-    const SavedState mine = sum.take();
+    const SavedState mine = sum_of(saved_tensor("a", {1, 2, 3, 10, 20, 30}, FeedbackKind::momentum, true),
+                                   with_state("a", 3, {1, 2, 3, 4}));
     REQUIRE(mine.tensors.size() == 1);
     CHECK(floats(mine.tensors[0]) == std::vector<float>{2, 4, 6, 10, 20, 30});
     CHECK(mine.tensors[0].codec.empty());
   }
 
-  TEST_CASE("a store gives back what it has loaded, when it is asked for, in bytes or floats") {
-    const auto codec = make_codec("topk:ratio=0.01");
-    std::vector<float> values(1000);
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i));
-    for (const bool from_bytes : {false, true})
-      for (const bool to_bytes : {false, true}) {
-        CAPTURE(from_bytes);
-        CAPTURE(to_bytes);
-        std::vector<SavedTensor> saved;
-        saved.push_back(tensor("a", values));
-        saved.back().codec = "";
-        if (from_bytes) saved[0] = in_bytes(std::move(saved[0]));
-        saved.push_back(tensor("never", {1, 2}));
-        saved.push_back(tensor("other count", {1, 2}));
-        ResidualStore store;
-        if (to_bytes) store.keep_bytes(0);
-        store.load(std::move(saved));
-        CHECK(store.loaded().waiting == 3);
-        CHECK(store.saved().size() == 3);  // what waits is saved again
-        const ResidualShape shape = ResidualShape::of(*codec, 1000);
-        for (const bool kept : {false, true}) {  // a call that passes for want of memory takes nothing away
-          store.begin_call();
-          const Residual& r = store.find({Layout::Source::named, false, "a"}, shape);
-          for (std::size_t i = 0; i < 1000; ++i)
-            CHECK(std::abs(r.values[i] - values[i]) <= (from_bytes + to_bytes) * 1.0f / 127);
-          CHECK(r.turns == 3);
-          static_cast<void>(store.find({Layout::Source::named, false, "other count"}, ResidualShape::of(*codec, 500)));
-          static_cast<void>(store.find({Layout::Source::negotiated, false, "never"}, ResidualShape::of(*codec, 2)));
-          if (kept) store.keep();
-          else store.drop_new();
-        }
-        CHECK(store.loaded().restored == 2);
-        CHECK(store.loaded().unfit == 1);
-        CHECK(store.loaded().waiting == 1);  // the same name of another source is another tensor
-        CHECK(store.saved().size() == 4);
-      }
+  TEST_CASE("what has another number of elements on one of the ranks is not added") {
+    CHECK(floats(sum_of(saved_tensor("a", {1, 2}), saved_tensor("a", {10, 20, 30})).tensors.at(0)) ==
+          std::vector<float>{1, 2});
+    CHECK(floats(sum_of(saved_tensor("a", {1, 2}), saved_tensor("a", {10})).tensors.at(0)) == std::vector<float>{1, 2});
   }
 
-  TEST_CASE("what a call has asked for and not kept yet is saved once") {
-    const auto codec = make_codec("topk:ratio=0.01");
-    std::vector<SavedTensor> saved;
-    saved.push_back(tensor("a", std::vector<float>(1000, 1.5f)));
-    saved.back().codec = "";
-    ResidualStore store;
-    store.load(std::move(saved));
-    store.begin_call();
-    static_cast<void>(store.find({Layout::Source::named, false, "a"}, ResidualShape::of(*codec, 1000)));
-    CHECK(store.saved().size() == 1);
-    store.drop_new();
-    CHECK(store.saved().size() == 1);
-    CHECK(store.loaded().waiting == 1);
-  }
-
-  TEST_CASE("a store in bytes keeps a byte an element, and what a call that passes did is undone") {
-    const auto codec = make_codec("topk:ratio=0.01");
-    constexpr std::uint64_t kCount = 1 << 16;
-    const ResidualShape shape = ResidualShape::of(*codec, kCount);
-    ResidualStore store, floats;
-    store.keep_bytes(0);
-    const auto call = [&](ResidualStore& in, float add, bool settles) {
-      in.begin_call();
-      Residual& r = in.find({Layout::Source::named, false, "a"}, shape);
-      const float before = r.values[5];
-      for (std::uint64_t i = 0; i < kCount; ++i) r.values[i] += add * static_cast<float>(i % 7);
-      if (settles) in.settle();
-      in.keep();
-      return before;
-    };
-    call(store, 1, true);
-    call(floats, 1, true);
-    CHECK(floats.bytes() == shape.elements * 4);
-    CHECK(store.bytes() == kCount + kCount / 64 + (shape.elements - kCount) * 4);
-    const float five = call(store, 100, false);
-    CHECK(std::abs(five - 5) <= 6.0f / 127);
-    CHECK(call(store, 0, false) == five);
-    CHECK(call(floats, 0, true) == 5);
+  TEST_CASE("averages are added to averages alone; residual and momentum add up in either order") {
+    using enum FeedbackKind;
+    for (const FeedbackKind kind : {residual, momentum}) {
+      const std::vector<float> values = kind == momentum ? std::vector<float>{1, 2, 10, 20} : std::vector<float>{1, 2};
+      const SavedState stays = sum_of(saved_tensor("a", values, kind), saved_tensor("a", {5, 6}, average));
+      CHECK(stays.tensors.at(0).kind == kind);
+      CHECK(floats(stays.tensors[0]) == values);
+      const SavedState other = sum_of(saved_tensor("a", {5, 6}, average), saved_tensor("a", values, kind));
+      CHECK(other.tensors.at(0).kind == average);
+      CHECK(floats(other.tensors[0]) == std::vector<float>{5, 6});
+    }
+    for (const bool residual_first : {false, true}) {
+      SavedTensor r = saved_tensor("a", {5, 6}), m = saved_tensor("a", {1, 2, 10, 20}, momentum);
+      const SavedState sum = residual_first ? sum_of(std::move(r), std::move(m)) : sum_of(std::move(m), std::move(r));
+      REQUIRE(sum.tensors.size() == 1);
+      CHECK(sum.tensors[0].kind == momentum);
+      CHECK(floats(sum.tensors[0]) == std::vector<float>{6, 8, 10, 20});
+    }
   }
 }
