@@ -1,6 +1,7 @@
 // Calls that are started, asked for progress and finished, by every algorithm.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -21,14 +22,15 @@ TEST_SUITE("exchange") {
 
   // What calls of one rank need besides their buffers.
   struct Side {
-    Side(Transport& transport, const Setup& setup, Rank& rank)
+    // `behind`: bytes of the arena that the call does not ask for.
+    Side(Transport& transport, const Setup& setup, Rank& rank, std::size_t behind = 0)
         : route(route_of(setup, transport.size())), buffers(buffers_of(setup, rank)) {
       for (const auto& s : setup.layout->segments) {
         if (setup.feedback && !setup.codec->traits().whole_tensors)
           buffers.residuals.push_back(rank.residual.data() + s.offset);
         if (!rank.owner_residual.empty()) buffers.owner_residuals.push_back(rank.owner_residual.data() + s.offset);
       }
-      arena.reserve(route->bytes({}).together);
+      arena.reserve(route->bytes({}).together + behind);
       buffers.arena = &arena;
       exchange = route->exchange(transport, buffers, workers, nullptr);
     }
@@ -193,6 +195,45 @@ TEST_SUITE("exchange") {
         CHECK(rank.result.exponent == 5);
         for (std::size_t i = 0; i < sums.size(); ++i)
           REQUIRE(std::ldexp(static_cast<double>(rank.out[i]), 5) == sums[i]);
+      }
+    }
+  }
+
+  TEST_CASE("momentum of calls of several chunks waits in the call's memory until it is kept, and nowhere else") {
+    const std::uint64_t count = 150001;
+    const std::size_t behind = count * sizeof(float);
+    for (const Algorithm algorithm : {Algorithm::allgather, Algorithm::two_shot}) {
+      Setup setup{make_codec("dgc:ratio=0.01"), named_layout(count, {count}), count};
+      setup.algorithm = algorithm;
+      CAPTURE(text_of(setup));
+      auto ranks = make_ranks(setup, 2, 5);
+      std::vector<float> first[2];
+      for (std::size_t r = 0; r < 2; ++r) ranks[r].residual.resize(2 * count), first[r] = ranks[r].values;
+      for (std::uint32_t step = 0; step < 2; ++step) {
+        for (std::size_t r = 0; step && r < 2; ++r) ranks[r].values = make_ranks(setup, 2, 8)[r].values;
+        run_ranks(2, [&](ThreadTransport& transport) {
+          Rank& rank = ranks[static_cast<std::size_t>(transport.rank())];
+          rank.sequence = step;
+          Side side(transport, setup, rank, behind);
+          side.exchange->start();
+          rank.result = side.exchange->finish();
+          const std::byte *const begin = side.arena.data(), *const end = begin + side.arena.bytes();
+          CHECK(
+              std::all_of(begin + side.route->bytes({}).together, end, [](std::byte b) { return b == std::byte{0}; }));
+        });
+      }
+      for (std::size_t r = 0; r < 2; ++r) {
+        std::size_t neither = 0, wrong = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+          // Not sent in either step, sent in the first one, in the second one.
+          const float g = first[r][i], h = ranks[r].values[i], u = 0.9f * g + h;
+          const float v = ranks[r].residual[i], kept = ranks[r].residual[count + i];
+          const bool waits = v == g + u && kept == u;
+          wrong += !waits && !(v == h && kept == h) && !(v == 0 && kept == 0);
+          neither += waits;
+        }
+        CHECK(wrong == 0);
+        CHECK(neither > count * 9 / 10);
       }
     }
   }
