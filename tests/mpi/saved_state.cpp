@@ -7,6 +7,10 @@
 //     some steps of gradients; FILE receives what they add up to beyond the results: what is owed.
 //   mpi_saved_state drain FILE load=DIRECTORY
 //     calls with zeros until nothing comes any more must give what is owed, on however many ranks.
+//   mpi_saved_state rollback DIRECTORY
+//     steps, saving, more steps, loading: those come again.
+//   mpi_saved_state extents DIRECTORY
+//     with powersgd: what the program says of a matrix stands when something else is loaded.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -127,6 +131,49 @@ void drain(const std::string& from, double part) {
   if (rank == 0) std::printf("drained: error %g of a norm of %g\n", std::sqrt(wrong), std::sqrt(norm));
 }
 
+void rollback(const std::string& directory) {
+  const auto steps = [](int from, int to) {
+    std::vector<float> all, values(kAll);
+    for (int step = from; step < to; ++step) {
+      for (std::size_t i = 0; i < kAll; ++i)
+        values[i] = static_cast<float>(check::value(i, rank, static_cast<unsigned>(step)));
+      reduce(values);
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  };
+  steps(0, 6);
+  save(directory);
+  const auto first = steps(6, 14), control = steps(6, 14);
+  CHECK(first != control, "what is kept does not matter here");
+  load(directory);
+  CHECK(first == steps(6, 14), "the steps after loading are others than those after saving");
+}
+
+// A matrix of rank 1 comes back whole where its extents are known.
+void extents(const std::string& directory) {
+  constexpr std::size_t kRows = 200, kCols = 150;
+  std::vector<float> sum(kRows * kCols);
+  const auto element = [](std::size_t i) { return check::value(i / kCols, 0, 1) * check::value(i % kCols, 0, 2); };
+  const auto step = [&] {
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = static_cast<float>(element(i) * (rank + 1));
+    const crimp_segment segment{"matrix", sum.size()};
+    CHECK(crimp_allreduce(MPI_IN_PLACE, sum.data(), sum.size(), CRIMP_FLOAT32, MPI_COMM_WORLD, &segment, 1) ==
+          MPI_SUCCESS);
+    double worst = 0;
+    for (std::size_t i = 0; i < sum.size(); ++i)
+      worst = std::max(worst, std::abs(static_cast<double>(sum[i]) - element(i) * size * (size + 1) / 2));
+    return worst;
+  };
+  CHECK(crimp_set_extents(MPI_COMM_WORLD, "matrix", 120, 250) == MPI_SUCCESS);
+  CHECK(step() > 0.1, "other extents do not matter here");
+  save(directory);
+  CHECK(crimp_set_extents(MPI_COMM_WORLD, "matrix", kRows, kCols) == MPI_SUCCESS);
+  CHECK(step() < 1e-4);
+  CHECK(crimp_load(MPI_COMM_WORLD, directory.c_str(), nullptr) == MPI_SUCCESS);
+  CHECK(step() < 1e-4, "the program's extents are forgotten");
+}
+
 // What cannot be, on all ranks alike and without an error handler.
 void refused(const std::string& directory) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
@@ -173,6 +220,8 @@ int main(int argc, char** argv) {
     train(std::atoi(argv[2]), std::atoi(argv[3]), argv[4], std::string(argv[argc - 1]) == "slow");
   else if (what == "owe" && argc > 3) owe(std::atoi(argv[2]), argv[3]);
   else if (what == "drain" && argc > 2) drain(argv[2], std::atof(option(argc, argv, "part").c_str()));
+  else if (what == "rollback" && argc > 2) rollback(argv[2]);
+  else if (what == "extents" && argc > 2) extents(argv[2]);
   else if (what == "refused" && argc > 2) refused(argv[2]);
   else CHECK(false, "bad arguments");
   save(option(argc, argv, "save"));

@@ -85,6 +85,8 @@ CODECS = {
     "3lc": {}, "topk": dict(CRIMP_CODEC="topk:ratio=0.01"), "random": dict(CRIMP_CODEC="randomk"), "momentum": dict(CRIMP_CODEC="dgc"),
     "8bit": dict(CRIMP_CODEC="topk:ratio=0.01", CRIMP_RESIDUAL="8bit"), "two_shot": dict(CRIMP_ALGORITHM="two_shot"),
     "powersgd": dict(CRIMP_CODEC="powersgd", CRIMP_ALGORITHM="low_rank"),
+    # No codec encodes anything: rules, or how small the calls are, say so.
+    "momentum_exact": dict(CRIMP_CODEC="dgc", CRIMP_RULES="*=none"), "momentum_small": dict(CRIMP_CODEC="dgc", CRIMP_MIN_COUNT="1000000"),
 }
 
 
@@ -303,10 +305,27 @@ def other_ranks(algorithm):
     expect("nothing is loaded, what is kept stays" in out and "from zeros" not in out, "it is not said what becomes of what there is")
 
 
+def other_algorithm(ranks=3):
+    """What owners of sums hold is given as well by an algorithm that has none."""
+    settings = dict(CRIMP_CODEC="topk:ratio=0.1")
+    job(ranks, settings | dict(CRIMP_ALGORITHM="two_shot"), "owe", 7, at("owed"), "save=" + at("state"))
+    job(ranks, settings | dict(CRIMP_ALGORITHM="allgather"), "drain", at("owed"), "load=" + at("state"), "part=0")
+
+
+def rollback(ranks=2):
+    """A running job that loads goes on from there, whatever it has kept since."""
+    of_bytes = dict(CRIMP_RESIDUAL="8bit")
+    for settings in (CODECS["two_shot"] | dict(CRIMP_CODEC="3lc"), CODECS["powersgd"] | of_bytes, CODECS["momentum"], CODECS["two_shot"] | of_bytes | dict(CRIMP_CODEC="topk:ratio=0.01,reuse=4")):
+        shutil.rmtree(at("state"), ignore_errors=True)
+        job(ranks, settings, "rollback", at("state"))
+
+
 if case.startswith("restart."):
     restart(case[8:])
 elif case.startswith("other_ranks."):
     other_ranks(case[12:])
+elif case == "extents":
+    job(2, dict(CRIMP_CODEC="powersgd:r=2,memory=none", CRIMP_ALGORITHM="low_rank"), "extents", at("state"))
 elif case == "refused":
     os.mkdir(at("there"))
     out = job(3, dict(CRIMP_CODEC="3lc"), "refused", at("there"))
@@ -314,6 +333,6 @@ elif case == "refused":
     expect("state could not be saved 4 of 5 times" in out, "the summary does not say what could not be saved")
     expect(len(re.findall("nothing is saved", out)) == 3, "not one warning for each rank")
 else:
-    {"killed": killed, "broken": broken, "strays": strays, "unwritable": unwritable}[case]()
+    {"killed": killed, "broken": broken, "strays": strays, "unwritable": unwritable, "other_algorithm": other_algorithm, "rollback": rollback}[case]()
 shutil.rmtree(scratch, ignore_errors=True)
 print("saved_state.py: passed")
