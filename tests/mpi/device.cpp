@@ -350,8 +350,8 @@ void rates() {
 
 #ifdef CRIMP_SIMT
 // Likewise where one copy on rank 0 fails in the call that has the new rate: what that call has not sent weighs ten
-// times as much in the next one.
-void rates_broken() {
+// times as much in the next one, and as much more as the rate falls further until then.
+void rates_broken(double further) {
   constexpr std::size_t kCount = 70001;  // more than is read at once
   const crimp_segment segment[] = {{"tensor", kCount}};
   int checked = 0, used = 1;
@@ -394,8 +394,8 @@ void rates_broken() {
         for (std::size_t i = 0; i < kCount; ++i) all[i] += std::exchange(waits[i], 0);
         CHECK(!differs(second, all), "copy %d: neither MPI's sum nor Crimp's", nth);
       }
-      const auto third = sum(0.01, "topk:ratio=1", 3, false, all).second;
-      for (std::size_t i = 0; i < kCount; ++i) all[i] += waits[i];
+      const auto third = sum(0.01 / further, "topk:ratio=1", 3, false, all).second;
+      for (std::size_t i = 0; i < kCount; ++i) all[i] += further * waits[i];
       CHECK(!differs(third, all), "copy %d: what waited has not the weight of the new rate", nth);
       checked += waits != std::vector<double>(kCount);
     }
@@ -1282,7 +1282,9 @@ int main(int argc, char** argv) {
   if (what == "errors") errors();
   if (what == "products") products(argc > 2);
   if (what == "starved") starved();
-  if (what == "rates" && argc > 2) rates_broken();
+  if (what == "rates" && argc > 2) {
+    for (const double further : {1.0, 10.0}) rates_broken(further);
+  }
   if (what == "pinned") pinned();
   if (what == "converted") converted(argc == 2);
   if (what == "day") day(argv[2]);
