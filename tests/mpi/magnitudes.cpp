@@ -57,12 +57,18 @@ void uniform(MPI_Datatype type, double magnitude, const char* name, Fate fate) {
 }
 
 // Every rank has a vote; where they are of one mind the result says how many ranks there are.
-void votes(double magnitude) {
+void votes(double magnitude, bool blocks) {
   const std::size_t count = next_count += 1013;
   std::vector<double> in(count), out(count);
   for (std::size_t i = 0; i < count; ++i) in[i] = magnitude * check::value(i, rank);
-  CHECK(MPI_Allreduce(in.data(), out.data(), static_cast<int>(count), MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD) ==
-        MPI_SUCCESS);
+  const auto n = static_cast<int>(count);
+  if (blocks) {
+    CHECK(MPI_Allreduce(in.data(), out.data(), n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD) == MPI_SUCCESS);
+  } else {
+    MPI_Request request;
+    CHECK(MPI_Iallreduce(in.data(), out.data(), n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &request) == MPI_SUCCESS);
+    CHECK(MPI_Wait(&request, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+  }
   ++expected["calls"];
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -78,7 +84,8 @@ void votes(double magnitude) {
 int main(int argc, char** argv) {
   check::begin();
   if (argc > 1 && argv[1] == std::string("votes")) {
-    for (const double m : {1.0, 1e-29, 1e-31, 1e-38}) votes(m);
+    for (const double m : {1.0, 1e-29, 1e-31, 1e-38})
+      for (const bool blocks : {true, false}) votes(m, blocks);
     return check::finish();
   }
   if (argc > 1) least = std::atof(argv[1]);

@@ -9,6 +9,7 @@
 
 #include "check.hpp"
 #include "crimp/crimp.h"
+#include "persistent.hpp"
 
 using check::expected, check::rank, check::size;
 
@@ -200,11 +201,42 @@ void unnamed() {
   else ++expected["calls"];
 }
 
+// A persistent sum of so many steps of the same values, positive and all different; seen(step, result).
+void persistent(int steps, const std::function<void(int, const std::vector<float>&)>& seen) {
+  if (!check::kPersistent) return;
+  std::vector<float> x(20000), out(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = 1.0f + static_cast<float>(i) / 32768.0f;
+  MPI_Request request;
+  CHECK(check::allreduce_init(x.data(), out.data(), static_cast<int>(x.size()), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD,
+                              MPI_INFO_NULL, &request) == MPI_SUCCESS);
+  for (int step = 0; step < steps; ++step) {
+    CHECK(MPI_Start(&request) == MPI_SUCCESS);
+    CHECK(MPI_Wait(&request, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+    seen(step, out);
+  }
+  MPI_Request_free(&request);
+}
+
+// Nobody can clip a norm before all ranks' values are there, so a sum that does not block is MPI's own.
+void not_clipped() {
+  persistent(2, [](int step, const std::vector<float>& out) {
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const float sum = static_cast<float>(size) * (1.0f + static_cast<float>(i) / 32768.0f);
+      CHECK(out[i] == sum, "step %d: element %zu is %.9g, not %.9g", step, i, static_cast<double>(out[i]),
+            static_cast<double>(sum));
+    }
+  });
+  if (check::kPersistent) expected["passed_through.nonblocking"] = 1;
+}
+
 // The paper's 25, 6.25, 1.5625 and 0.390625 %, a quarter of the warm-up each, then ratio; by each tensor's own calls,
 // however it is merged.
 void warmup() {
   constexpr std::size_t kCount = 20000;
   int calls[2] = {};
+  const auto sent_in = [](auto begin, auto end) {
+    return std::count_if(begin, end, [](float f) { return f != 0.0f; });
+  };
   const double shares[] = {0.25, 0.25, 0.0625, 0.0625, 0.015625, 0.015625, 0.00390625, 0.00390625, 0.001, 0.001, 0.001};
   for (int step = 0; step < 11; ++step) {
     const bool both = step % 3 == 1;
@@ -214,14 +246,18 @@ void warmup() {
     CHECK(crimp_allreduce(MPI_IN_PLACE, x.data(), x.size(), CRIMP_FLOAT32, MPI_COMM_WORLD, segments, both ? 2 : 1) ==
           MPI_SUCCESS);
     for (std::size_t s = 0; s < x.size() / kCount; ++s) {
-      const auto sent =
-          std::count_if(x.begin() + static_cast<long>(s * kCount), x.begin() + static_cast<long>((s + 1) * kCount),
-                        [](float f) { return f != 0.0f; });
+      const auto begin = x.begin() + static_cast<long>(s * kCount);
+      const auto sent = sent_in(begin, begin + kCount);
       const int call = calls[both && s == 0]++;
       CHECK(sent == std::lround(shares[call] * kCount), "call %d of the tensor sent %ld", call, sent);
     }
     ++expected["calls"];
   }
+  persistent(11, [&](int step, const std::vector<float>& out) {
+    const auto sent = sent_in(out.begin(), out.end());
+    CHECK(sent == std::lround(shares[step] * kCount), "start %d of the persistent sum sent %ld", step, sent);
+    ++expected["calls"];
+  });
 }
 
 }  // namespace
@@ -239,5 +275,6 @@ int main(int argc, char** argv) {
   other_types();
   not_a_number();
   unnamed();
+  if (clip > 0) not_clipped();
   return check::finish();
 }

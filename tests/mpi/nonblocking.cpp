@@ -11,12 +11,9 @@
 #include <thread>
 
 #include "check.hpp"
+#include "persistent.hpp"
 
-#if defined(OPEN_MPI)
-#include <mpi-ext.h>
-#endif
-
-using check::rank, check::size;
+using check::allreduce_init, check::rank, check::size;
 
 namespace {
 
@@ -643,14 +640,6 @@ void tool() {
   CHECK(MPI_Wait(&sum.request, MPI_STATUS_IGNORE) == MPI_SUCCESS);
   sum.verify("refused");
 }
-
-#if MPI_VERSION >= 4
-const auto allreduce_init = MPI_Allreduce_init;
-#elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
-const auto allreduce_init = MPIX_Allreduce_init;
-#else
-const decltype(&MPI_Allreduce) allreduce_init = nullptr;
-#endif
 
 // A persistent sum has a tensor of its own, so a codec with error feedback keeps its residual: what is sent of equal
 // values sums up to them.
