@@ -1,0 +1,67 @@
+// Ranks that come to different calls: all of them have an error, and then begin anew, whatever each has learnt and
+// counted until then. CRIMP_FAULT=slow_link on all ranks, so that no clock decides.
+#include "check.hpp"
+#include "crimp/crimp.h"
+
+using check::rank, check::size;
+
+namespace {
+
+constexpr std::size_t kCount = 400000;  // too long for one exchange
+
+struct Call {
+  const char* name;
+  std::size_t count = kCount;
+};
+
+int reduce(const Call& call, std::vector<float>& x) {
+  x.assign(call.count, static_cast<float>(rank + 1));
+  const crimp_segment tensor[] = {{call.name, call.count}};
+  return crimp_allreduce(MPI_IN_PLACE, x.data(), x.size(), CRIMP_FLOAT32, MPI_COMM_WORLD, tensor, 1);
+}
+
+void alike(const Call& call, int times = 1) {
+  for (std::vector<float> x; times > 0; --times) {
+    CHECK(reduce(call, x) == MPI_SUCCESS, "%s, %d more", call.name, times - 1);
+    const auto sum = static_cast<float>(size * (size + 1) / 2);  // which all codecs here hold exactly
+    CHECK(x == std::vector<float>(call.count, sum), "%s: %g, not %g", call.name, static_cast<double>(x[0]),
+          static_cast<double>(sum));
+  }
+}
+
+void differ(const Call& last, const Call& others) {
+  std::vector<float> x;
+  check::refused("rank ", reduce(rank == size - 1 ? last : others, x));
+}
+
+// Each codec is measured once more at its seventeenth call, by all ranks together.
+void codecs() {
+  const Call a{"a"}, b{"b"};
+  alike(a, 4);  // three come before anything is measured
+  alike(b);
+  differ(b, a);
+  alike(a, 20);
+  alike(b, 20);
+}
+
+// Calls of a size that is new take the level of those that there are: with CRIMP_DELAY_TARGET=0.001us, which every
+// call exceeds, the second one from the sixth call on.
+void levels() {
+  const Call small{"small"}, large{"large", 4 * kCount};
+  alike(small);
+  differ(large, small);
+  alike(small, 6);
+  alike(large);
+}
+
+}  // namespace
+
+int main() {
+  setenv("CRIMP_RULES", "a=fp16; b=natural", 1);
+  setenv("CRIMP_LADDER", "bf16; fp16", 1);
+  check::begin();
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  codecs();
+  levels();
+  return check::finish();
+}
