@@ -251,6 +251,27 @@ TEST_SUITE("replay") {
     CHECK(has(warnings[0], "does not have 76 communicators"));
   }
 
+  TEST_CASE("merge plans are those of the rank that decided them") {
+    const auto of = [](const std::string& name) {
+      PlanTurns turns{{name, "other"}, {}};
+      turns.add({}, 3);
+      return turns;
+    };
+    json file = file_of(DecisionRecorder("0-3", 0));
+    for (const int rank : {0, 1}) {
+      json& plans = file["per_rank"][static_cast<std::size_t>(rank)]["horovod"]["merge"]["plans"];
+      plans = json::array({json::parse(of("of rank " + std::to_string(rank)).json())});
+    }
+    std::vector<std::string> warnings;
+    const Replay replay = parsed(file, &warnings);
+    for (const int rank : {0, 1}) {
+      CAPTURE(rank);
+      REQUIRE(replay.plans(rank).size() == 1);
+      CHECK(replay.plans(rank)[0] == of("of rank " + std::to_string(rank)));
+    }
+    CHECK(replay.plans(2).empty());
+  }
+
   TEST_CASE("files that are none of this job's reports are refused, with what is wrong") {
     Plans plans("fp16");
     DecisionRecorder recorder("0-3", 0);
