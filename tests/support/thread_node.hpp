@@ -2,6 +2,7 @@
 #pragma once
 #include <barrier>
 #include <exception>
+#include <functional>
 #include <latch>
 #include <memory>
 #include <thread>
@@ -27,9 +28,13 @@ class ThreadNode final : public Node {
   int size() const override { return static_cast<int>(board_.notes.size()); }
   std::span<Note> notes() override { return board_.notes; }
   std::span<float> memory() override { return board_.memory; }
+  std::function<void()> meeting;  // called ahead of every barrier, where there is one
 
  private:
-  void meet() override { board_.barrier.arrive_and_wait(); }
+  void meet() override {
+    if (meeting) meeting();
+    board_.barrier.arrive_and_wait();
+  }
   NodeBoard& board_;
   int rank_;
 };

@@ -233,6 +233,7 @@ Transport::Ticket ThreadTransport::start_sum(const void* mine, void* sums, std::
 }
 
 void ThreadTransport::wait(Ticket ticket) {
+  if (waiting) waiting();
   const int messages = board_.wait(*this, ticket);
   if (board_.options().latency.count()) std::this_thread::sleep_for(messages * board_.options().latency);
 }

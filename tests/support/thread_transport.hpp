@@ -46,6 +46,7 @@ class ThreadTransport final : public Transport {
   void progress() noexcept override;
   int exchanges() const { return next_; }     // started by this rank
   int messages() const { return messages_; }  // that this rank has sent, each to one other
+  std::function<void()> waiting;              // called ahead of every wait, where there is one
 
  private:
   friend class Board;
