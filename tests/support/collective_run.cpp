@@ -1,8 +1,10 @@
 #include "support/collective_run.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "collective/algorithms.hpp"
+#include "collective/wire.hpp"
 #include "memory/workers.hpp"
 #include "support/data.hpp"
 
@@ -62,13 +64,18 @@ CallBuffers buffers_of(const Setup& setup, Rank& rank) {
   c.out = rank.out.data();
   c.flags = rank.flags;
   c.sequence = rank.sequence;
+  c.idle = rank.idle;
+  c.backend = rank.backend;
+  c.delay = rank.delay;
   return c;
 }
 
 void call(Transport& transport, const Setup& setup, Rank& rank, Workers& workers) {
   CallBuffers c = buffers_of(setup, rank);
   if (setup.feedback)
-    for (const auto& s : setup.layout->segments) c.residuals.push_back(rank.residual.data() + s.offset);
+    for (const auto& s : setup.layout->segments)
+      c.residuals.push_back(!rank.idle.empty() && rank.idle[c.residuals.size()] ? nullptr
+                                                                                : rank.residual.data() + s.offset);
   if (!rank.owner_residual.empty())
     for (const auto& s : setup.layout->segments) c.owner_residuals.push_back(rank.owner_residual.data() + s.offset);
   const auto route = route_of(setup, transport.size());
@@ -79,6 +86,13 @@ void call(Transport& transport, const Setup& setup, Rank& rank, Workers& workers
   Arena unreserved;
   if (rank.no_memory) c.values = &unreserved;
   rank.result = allreduce_compressed(transport, *route, c, workers);
+}
+
+void announce_more(std::span<std::uint8_t> header, std::uint64_t bytes) {
+  Header changed;
+  std::memcpy(&changed, header.data(), sizeof changed);
+  changed.body_bytes += bytes;
+  std::memcpy(header.data(), &changed, sizeof changed);
 }
 
 void run_all(const Setup& setup, std::vector<Rank>& ranks, const RunOptions& options) {

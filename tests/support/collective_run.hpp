@@ -30,6 +30,9 @@ struct Rank {
   std::vector<float> owner_residual;  // likewise, of the sums that this rank owns; empty where the algorithm has none
   std::uint8_t flags = 0;
   bool no_memory = false;
+  std::vector<bool> idle;      // as in CallBuffers; residuals of such segments wait
+  Backend* backend = nullptr;  // null: the host's
+  DelayNote delay;
   std::uint32_t sequence = 0;
   CollectiveResult result;
   int exchanges = 0, messages = 0;
@@ -48,6 +51,8 @@ std::shared_ptr<const RoutePlan> route_of(const Setup&, int ranks);
 CallBuffers buffers_of(const Setup&, Rank&);
 // One rank's call; throws what allreduce_compressed throws.
 void call(Transport&, const Setup&, Rank&, Workers&);
+// Changes a header on its way: its body has so many bytes more.
+void announce_more(std::span<std::uint8_t> header, std::uint64_t bytes);
 // The call on all ranks.
 void run_all(const Setup&, std::vector<Rank>&, const RunOptions& = {});
 // What every rank must have in `out` then. Takes the ranks as before the call; their residuals become the new ones.

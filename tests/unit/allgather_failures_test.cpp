@@ -263,6 +263,40 @@ TEST_SUITE("allgather_failures") {
         }
   }
 
+  TEST_CASE("a header that announces a longer body than there can be is an error, and no more is received") {
+    using enum Algorithm;
+    struct Announced {
+      const char* spec;  // fp16: bodies are as long as their bound
+      Algorithm algorithm;
+      int exchange, receiver;  // receiver -1: all of them
+      std::uint64_t more;
+    };
+    for (const Announced& of : std::initializer_list<Announced>{{"fp16", allgather, 0, 1, kPayloadAlign},
+                                                                {"3lc", allgather, 0, -1, 1 << 20},
+                                                                {"fp16", two_shot, 0, 1, kPayloadAlign},
+                                                                {"fp16", two_shot, 2, 1, kPayloadAlign},
+                                                                {"fp16", one_shot, 0, 1, kPayloadAlign}}) {
+      CAPTURE(std::string(of.spec));
+      CAPTURE(of.algorithm);
+      CAPTURE(of.exchange);
+      const std::uint64_t count = 3 * kPieceElements;
+      Setup setup{make_codec(of.spec), named_layout(count, {count}), count};
+      setup.algorithm = of.algorithm;
+      auto ranks = make_ranks(setup, 3, 1);
+      RunOptions options;
+      options.tamper = [&](int receiver, int exchange, int from, std::span<std::uint8_t> bytes) {
+        if (exchange == of.exchange && from == 0 && (of.receiver < 0 || receiver == of.receiver))
+          announce_more(bytes, of.more);
+      };
+      run_all(setup, ranks, options);
+      REQUIRE(ranks[1].result.error.has_value());
+      CHECK(ranks[1].result.error->code() == ErrorCode::payload_corrupt);
+      const std::string text = ranks[1].result.error->what();
+      CHECK(text.find("rank 1 received from rank 0") != std::string::npos);
+      CHECK(text.find("are due") != std::string::npos);
+    }
+  }
+
   TEST_CASE("a malformed piece whose sender hashed it is reported on every rank") {
     // What a defective sender would send: no checksum, a run where none may be.
     Setup setup = three_chunks("3lc:zero_run=0");

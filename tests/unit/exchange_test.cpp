@@ -238,6 +238,31 @@ TEST_SUITE("exchange") {
     }
   }
 
+  TEST_CASE("one exchange of values in units of their own: a malformed piece is the error of who received it") {
+    Setup setup{make_codec("3lc:zero_run=0"), named_layout(20001, {20001}), 20001};
+    setup.algorithm = Algorithm::one_shot;
+    setup.feedback = setup.checksum = false;
+    auto ranks = make_ranks(setup, 3, 7);
+    RunOptions options;
+    options.tamper = [](int receiver, int, int from, std::span<std::uint8_t> bytes) {
+      if (receiver == 1 && from == 2) bytes[1000] = 255;  // no five values make it
+    };
+    run_ranks(
+        3,
+        [&](ThreadTransport& transport) {
+          const auto r = static_cast<std::size_t>(transport.rank());
+          Side side(transport, setup, ranks[r]);
+          side.buffers.exponent = transport.rank();
+          side.exchange->start();
+          ranks[r].result = side.exchange->finish();
+        },
+        options);
+    for (std::size_t r = 0; r < 3; ++r) CHECK(ranks[r].result.error.has_value() == (r == 1));
+    REQUIRE(ranks[1].result.error);
+    CHECK(ranks[1].result.error->code() == ErrorCode::payload_corrupt);
+    CHECK(std::string(ranks[1].result.error->what()).find("rank 1 received from rank 2") != std::string::npos);
+  }
+
   TEST_CASE("a call that is asked for progress has the bits and the bytes of one that blocks") {
     each_setup([](const Setup& setup) {
       auto blocking = make_ranks(setup, 3, 5), asked = blocking;

@@ -14,6 +14,7 @@
 #include "support/collective_run.hpp"
 #include "support/compare.hpp"
 #include "support/effort.hpp"
+#include "support/failing_backend.hpp"
 #include "support/thread_node.hpp"
 
 using namespace crimp;
@@ -79,39 +80,47 @@ TEST_SUITE("hierarchical") {
     std::atomic<bool> leader_waits_ = false;
   };
 
-  // One call of ranks in nodes; what each rank threw.
-  std::vector<std::string> run_in_nodes(const Setup& setup, std::vector<Rank>& ranks, int per_node,
+  // One rank's call; what it threw.
+  std::string call_in_nodes(const Setup& setup, Rank& rank, ThreadNode& node, ThreadTransport* leaders, int nodes) {
+    const auto route = in_nodes(route_of(setup, nodes), {&node, leaders, nodes});
+    CallBuffers c = buffers_of(setup, rank);
+    if (leaders && setup.feedback)
+      for (const auto& s : setup.layout->segments) {
+        c.residuals.push_back(rank.residual.data() + s.offset);
+        if (!rank.owner_residual.empty()) c.owner_residuals.push_back(rank.owner_residual.data() + s.offset);
+      }
+    Arena arena;
+    Workers workers(1);
+    if (!rank.no_memory) arena.reserve(route->bytes({}).together);
+    c.arena = rank.no_memory ? nullptr : &arena;
+    try {
+      Nowhere all;
+      rank.result = allreduce_compressed(all, *route, c, workers);
+    } catch (const Error& e) {
+      return std::string(name_of(e.code())) + ": " + e.what();
+    }
+    return {};
+  }
+
+  // One call of ranks in nodes, each with a setup of its own, whoever is late; what each rank threw.
+  std::vector<std::string> run_in_nodes(const std::vector<Setup>& setups, std::vector<Rank>& ranks, int per_node,
                                         const NodeOptions& options = {}, LateRank* late = nullptr) {
     std::vector<std::string> thrown(ranks.size());
     const int nodes = static_cast<int>(ranks.size()) / per_node;
     run_nodes(
         nodes, per_node,
-        [&](int r, ThreadNode& node, ThreadTransport* leaders) {
-          Rank& rank = ranks[static_cast<std::size_t>(r)];
-          const auto route = in_nodes(route_of(setup, nodes), {&node, leaders, nodes});
-          CallBuffers c = buffers_of(setup, rank);
-          if (leaders && setup.feedback)
-            for (const auto& s : setup.layout->segments) {
-              c.residuals.push_back(rank.residual.data() + s.offset);
-              if (!rank.owner_residual.empty()) c.owner_residuals.push_back(rank.owner_residual.data() + s.offset);
-            }
-          Arena arena;
-          Workers workers(1);
-          if (!rank.no_memory) arena.reserve(route->bytes({}).together);
-          c.arena = rank.no_memory ? nullptr : &arena;
-          const auto call = [&] {
-            try {
-              Nowhere all;
-              rank.result = allreduce_compressed(all, *route, c, workers);
-            } catch (const Error& e) {
-              thrown[static_cast<std::size_t>(r)] = std::string(name_of(e.code())) + ": " + e.what();
-            }
-          };
-          if (late) late->call(static_cast<std::size_t>(r), node, leaders, call);
+        [&](int rank, ThreadNode& node, ThreadTransport* leaders) {
+          const auto r = static_cast<std::size_t>(rank);
+          const auto call = [&] { thrown[r] = call_in_nodes(setups[r], ranks[r], node, leaders, nodes); };
+          if (late) late->call(r, node, leaders, call);
           else call();
         },
         options);
     return thrown;
+  }
+  std::vector<std::string> run_in_nodes(const Setup& setup, std::vector<Rank>& ranks, int per_node,
+                                        const NodeOptions& options = {}, LateRank* late = nullptr) {
+    return run_in_nodes(std::vector<Setup>(ranks.size(), setup), ranks, per_node, options, late);
   }
 
   // The leaders as ranks of their own, with their nodes' sums.
@@ -293,16 +302,77 @@ TEST_SUITE("hierarchical") {
   }
 
   TEST_CASE("ranks of one node, or of different nodes, in different calls are told so on every rank") {
-    for (const std::size_t odd : {1, 2, 5}) {
-      const Setup setup = setup_of("3lc", 100003, Algorithm::allgather);
-      auto ranks = make_ranks(setup, 6, 1);
-      ranks[odd].sequence = 9;
-      const auto before = ranks;
-      const auto thrown = run_in_nodes(setup, ranks, 2);
-      for (std::size_t r = 0; r < ranks.size(); ++r) {
-        CHECK(thrown[r].starts_with("call_differs"));
-        CHECK(difference(ranks[r].residual, before[r].residual) == "");
+    enum class Differs { sequence, layout, count };
+    for (const Differs what : {Differs::sequence, Differs::layout, Differs::count})
+      for (const std::size_t odd : {1, 2, 5}) {
+        CAPTURE(static_cast<int>(what));
+        CAPTURE(odd);
+        std::vector<Setup> setups(6, setup_of("3lc", 100003, Algorithm::allgather));
+        auto ranks = make_ranks(setups[0], 6, 1);
+        if (what == Differs::sequence) ranks[odd].sequence = 9;
+        if (what == Differs::layout) setups[odd].layout = named_layout(100003, {50000, 18, 1000});
+        if (what == Differs::count) {
+          setups[odd] = setup_of("3lc", 99999, Algorithm::allgather);
+          ranks[odd].values.resize(99999), ranks[odd].out.resize(99999);
+        }
+        const auto before = ranks;
+        const auto thrown = run_in_nodes(setups, ranks, 2);
+        for (std::size_t r = 0; r < ranks.size(); ++r) {
+          CHECK(thrown[r].starts_with("call_differs"));
+          CHECK(difference(ranks[r].residual, before[r].residual) == "");
+        }
       }
+  }
+
+  TEST_CASE("of all nodes' ranks the least wait and the longest period are everybody's") {
+    const Setup setup = setup_of("3lc", 100003, Algorithm::allgather);
+    auto ranks = make_ranks(setup, 6, 1);
+    for (std::size_t r = 0; r < 6; ++r) ranks[r].delay = {10, 500};
+    ranks[1].delay.period = 12;
+    ranks[5].delay.wait = 200;
+    for (const auto& text : run_in_nodes(setup, ranks, 2)) CHECK(text == "");
+    for (const Rank& rank : ranks) CHECK(rank.result.delays.note() == DelayNote{12, 200});
+  }
+
+  TEST_CASE("a rank whose values cannot be read sends that call of all nodes through MPI, and no other") {
+    for (const std::size_t odd : {0, 1, 3}) {
+      CAPTURE(odd);
+      const Setup setup = setup_of("3lc", 30000, Algorithm::allgather);
+      auto ranks = make_ranks(setup, 4, 1);
+      const auto before = ranks;
+      auto model = leaders_of(ranks, 2);
+      const auto expected = model_all(setup, model);
+      run_nodes(2, 2, [&](int rank, ThreadNode& node, ThreadTransport* leaders) {
+        const auto r = static_cast<std::size_t>(rank);
+        Workers workers(1);
+        FailingMemory memory(1);
+        FailingBackend backend(workers, -1, memory);
+        if (r == odd) ranks[r].backend = &backend;
+        CHECK(call_in_nodes(setup, ranks[r], node, leaders, 2) == "");
+        CHECK(ranks[r].result.flags == kFlagNoMemory);
+        CHECK(difference(ranks[r].out, before[r].out) == "");
+        CHECK(difference(ranks[r].residual, before[r].residual) == "");
+        CHECK(call_in_nodes(setup, ranks[r], node, leaders, 2) == "");
+        CHECK(ranks[r].result.flags == 0);
+        CHECK(difference(ranks[r].out, expected) == "");
+        ranks[r].backend = nullptr;
+      });
+    }
+  }
+
+  TEST_CASE("what a rank cannot take of its node's sums is its own error, what the leader cannot hand on everybody's") {
+    const std::uint64_t count = 1000;
+    for (const int failing : {0, 1, 2}) {
+      CAPTURE(failing);
+      run_nodes(1, 3, [&](int rank, ThreadNode& node, ThreadTransport*) {
+        FailingMemory memory(1);
+        const std::vector<float> sums(count, 1.0f);
+        std::vector<float> out(count);
+        const auto failed = share_in_node(node, *Layout::unknown(count), sums.data(), out.data(), count,
+                                          rank == failing ? memory : host_memory());
+        CHECK(failed.has_value() == (failing == 0 || rank == failing));
+        if (!failed && rank != 0) CHECK(out == sums);
+      });
     }
   }
 }

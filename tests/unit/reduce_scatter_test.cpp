@@ -6,7 +6,6 @@
 #include <mutex>
 #include <numeric>
 
-#include "backend/host_backend.hpp"
 #include "collective/algorithms.hpp"
 #include "collective/one_shot.hpp"
 #include "memory/workers.hpp"
@@ -14,6 +13,7 @@
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/effort.hpp"
+#include "support/failing_backend.hpp"
 #include "support/specs.hpp"
 
 using namespace crimp;
@@ -52,56 +52,6 @@ TEST_SUITE("reduce_scatter") {
     return plan_route(c.setup.algorithm, part, c.setup.chunk, c.ranks());
   }
 
-  // The host's, but one encoding of several fails, or there is no memory to decode with: a device's (0), or the host's
-  // (-1).
-  class Failing final : public Backend {
-   public:
-    Failing(Workers& workers, int which) : host_(workers), which_(which), left_(which) {}
-    Ticket start_encode(std::span<const EncodeJob> jobs, const Progress& progress) override {
-      if (--left_ == 0) throw Error(ErrorCode::device_failed, "planted");
-      return host_.start_encode(jobs, progress);
-    }
-    bool asynchronous() const override { return false; }
-    MemoryResource& memory() override { return host_.memory(); }
-    MemoryResource& staging() override { return host_.staging(); }
-    bool readable_bodies() const override { return true; }
-    bool runs(const Codec&) override { return true; }
-    void prepare(const Codec&, const ChunkPartition&, int) override {}
-    void prepare(const Arena& arena) override { host_.prepare(arena); }
-    void finish_encode(Ticket, const Progress&) override {}
-    Ticket start_decode(std::span<const DecodeJob> jobs, const Progress& progress) override {
-      if (which_ == 0) throw Error(ErrorCode::out_of_memory, "planted");
-      if (which_ < 0) throw std::bad_alloc();
-      return host_.start_decode(jobs, progress);
-    }
-    void finish_decode(Ticket, const Progress&) override {}
-    std::string open(BodyView& view, const Codec& codec, const ChunkPartition& partition,
-                     std::span<const std::uint8_t> body) override {
-      return host_.open(view, codec, partition, body);
-    }
-    TensorSteps* tensor_steps() override { return nullptr; }
-    void copy(float* to, const float* from, std::uint64_t count) override { host_.copy(to, from, count); }
-    void read(void* host, const void* from, std::size_t bytes) override { host_.read(host, from, bytes); }
-    void write(void* to, const void* host, std::size_t bytes) override { host_.write(to, host, bytes); }
-    void widen(Dtype type, const void* in, float* out, std::uint64_t count) override {
-      host_.widen(type, in, out, count);
-    }
-    void narrow(Dtype type, const float* in, void* out, std::uint64_t count) override {
-      host_.narrow(type, in, out, count);
-    }
-    void magnitudes(Dtype type, const void* values, std::span<const Group> groups, double* results) override {
-      host_.magnitudes(type, values, groups, results);
-    }
-    void begin(bool) override {}
-    void synchronize() override {}
-    SumSteps* sum_steps(const Codec&) override { return nullptr; }
-
-   private:
-    HostBackend host_;
-    const int which_;
-    int left_;
-  };
-
   // Every rank's `out` holds its share alone. failing: a rank whose second encoding fails, or another.
   void run(const Case& c, std::vector<Rank>& ranks, const RunOptions& options = {}, int failing = -1, int which = 2) {
     const auto shares = c.shares();
@@ -124,7 +74,7 @@ TEST_SUITE("reduce_scatter") {
           Arena arena;
           if (!rank.no_memory) arena.reserve(route->bytes({}).together);
           call.arena = rank.no_memory ? nullptr : &arena;
-          Failing backend(workers, which);
+          FailingBackend backend(workers, which);
           if (r == failing) call.backend = &backend;
           rank.result = allreduce_compressed(transport, *route, call, workers);
           rank.exchanges = transport.exchanges();
@@ -496,6 +446,21 @@ TEST_SUITE("reduce_scatter") {
       }
     });
     CHECK(told == 3);
+  }
+
+  TEST_CASE("a header that announces a longer body than there can be is an error, and no more is received") {
+    const Case c =
+        case_of("fp16", std::vector<std::uint64_t>(3, kPieceElements));  // all bodies are as long as their bound
+    auto ranks = ranks_of(c, 1);
+    RunOptions options;
+    options.tamper = [](int receiver, int exchange, int from, std::span<std::uint8_t> bytes) {
+      if (receiver == 1 && exchange == 0 && from == 2) announce_more(bytes, kPayloadAlign);
+    };
+    run(c, ranks, options);
+    for (std::size_t r = 0; r < 3; ++r) CHECK(ranks[r].result.error.has_value() == (r == 1));
+    REQUIRE(ranks[1].result.error);
+    CHECK(ranks[1].result.error->code() == ErrorCode::payload_corrupt);
+    CHECK(std::string(ranks[1].result.error->what()).find("are due") != std::string::npos);
   }
 
   TEST_CASE("a body that arrives corrupt is the error of who received it, and names the sender") {

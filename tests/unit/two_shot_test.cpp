@@ -2,6 +2,7 @@
 // it does with corrupt bytes.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "collective/algorithms.hpp"
@@ -10,6 +11,7 @@
 #include "support/compare.hpp"
 #include "support/data.hpp"
 #include "support/effort.hpp"
+#include "support/failing_backend.hpp"
 #include "support/specs.hpp"
 
 using namespace crimp;
@@ -130,6 +132,54 @@ TEST_SUITE("two_shot") {
         CHECK(difference(ranks[r].residual, before[r].residual) == "");
         CHECK(difference(ranks[r].out, before[r].out) == "");
         CHECK(ranks[r].exchanges == 3);  // the headers' steps
+      }
+    }
+  }
+
+  TEST_CASE("a rank that fails to encode one shard of the first chunk sends all of them through MPI") {
+    const Setup setup = setup_of("3lc", 30000, named_layout(30000, {20000}));
+    for (const int which : {1, 2, 3}) {
+      auto ranks = make_ranks(setup, 3, 4);
+      Workers workers(1);
+      FailingBackend backend(workers, which);
+      ranks[1].backend = &backend;
+      const auto before = ranks;
+      run_all(setup, ranks);
+      for (std::size_t r = 0; r < 3; ++r) {
+        CHECK(ranks[r].result.flags == kFlagNoMemory);
+        CHECK(difference(ranks[r].out, before[r].out) == "");
+        CHECK(difference(ranks[r].residual, before[r].residual) == "");
+      }
+    }
+  }
+
+  TEST_CASE("of a tensor without values on an owner what it holds back waits where no rank has any, and only there") {
+    const std::uint64_t count = 40960;
+    const std::ptrdiff_t first = 25000;
+    const Setup setup = setup_of("3lc", count, named_layout(count, {25000, count}));
+    for (const bool used : {true, false}) {
+      CAPTURE(used);
+      auto ranks = make_ranks(setup, 3, 6);
+      for (std::size_t r = 0; r < 3; ++r) {
+        for (std::size_t i = 0; i < count; ++i) ranks[r].owner_residual[i] = 0.01f * static_cast<float>(i % 13);
+        const bool idle = r != 1 || !used;
+        if (idle) std::fill_n(ranks[r].values.begin(), first, 0.0f);
+        ranks[r].idle = {idle, false};
+      }
+      const auto before = ranks;
+      auto model = ranks;
+      run_all(setup, ranks);
+      const auto expected = model_all(setup, model);
+      for (std::size_t r = 0; r < 3; ++r) {
+        CHECK_FALSE(ranks[r].result.error.has_value());
+        if (used) {
+          CHECK(difference(ranks[r].out, expected) == "");
+          CHECK(difference(ranks[r].owner_residual, model[r].owner_residual) == "");
+        } else {
+          CHECK(std::all_of(ranks[r].out.begin(), ranks[r].out.begin() + first, [](float x) { return x == 0; }));
+          CHECK(std::equal(ranks[r].owner_residual.begin(), ranks[r].owner_residual.begin() + first,
+                           before[r].owner_residual.begin()));
+        }
       }
     }
   }
