@@ -694,20 +694,43 @@ TEST_SUITE("call_sequence") {
 
   // Where two series take turns, neither of them is adjacent; magnitudes that are alike in part then need more pairs.
   TEST_CASE("after a call in which ranks differed they ask one another in the same calls as before") {
-    for (const float deviation : {0.5f, 0.55f, 0.6f}) {
-      World world(2);
-      const Vector first = normal(kCount, 1), other = normal(2 * kCount, 2);
-      world.rank(0).begin(first.size(), Dtype::f32, {sketch_of(first), place(0), place(0)});
-      world.rank(1).begin(other.size(), Dtype::f32, {sketch_of(other), place(0), place(0)});
-      for (std::size_t r = 0; r < 2; ++r)
-        world.rank(r).end(CallSequence::Outcome::failed, [](std::span<std::int64_t>) { FAIL("not in step"); });
-      Vector scale = normal(kCount, 3, deviation);
-      for (float& x : scale) x = std::exp2(x);
-      for (std::size_t step = 0; step < 100; ++step) {
-        world.call(product(scale, normal(kCount, 100 + 2 * step)), place(step));
-        world.call(normal(kCount + 1, 101 + 2 * step), place(step));
+    for (const bool later : {false, true})
+      for (const float deviation : {0.5f, 0.55f, 0.6f}) {
+        World world(2);
+        Vector scale = normal(kCount, 3, deviation);
+        for (float& x : scale) x = std::exp2(x);
+        const auto step = [&](std::size_t n) {
+          world.call(normal(kCount + 1, 101 + 2 * n), place(n));
+          world.call(product(scale, normal(kCount, 100 + 2 * n)), place(n));
+        };
+        if (later) step(0);
+        const Vector first = normal(kCount, 1), other = normal(2 * kCount, 2);
+        world.rank(0).begin(first.size(), Dtype::f32, {sketch_of(first), place(0), place(0)});
+        world.rank(1).begin(other.size(), Dtype::f32, {sketch_of(other), place(0), place(0)});
+        for (std::size_t r = 0; r < 2; ++r)
+          world.rank(r).end(CallSequence::Outcome::failed, [](std::span<std::int64_t>) { FAIL("not in step"); });
+        for (std::size_t n = 1; n < 100; ++n) step(n);
       }
-    }
+  }
+
+  TEST_CASE("where the values of one rank prove the tensors, all ranks know them, and whose turn it is") {
+    World world(2);
+    std::vector<Gradient> g;
+    for (std::size_t t = 0; t < 5; ++t) g.emplace_back(t + 1, 1.0f, 0.2f);
+    std::map<std::size_t, std::string> key_of;
+    std::uint64_t noise = 1000;
+    int foreign = 0;
+    for (int step = 0; step < 40; ++step)
+      for (std::size_t t = 0; t < 5; ++t) {
+        if (step == 30 && t == 2) continue;
+        const std::string key = world.call({{g[t].next(), place(0)}, {normal(kCount, ++noise), place(0)}});
+        if (step < 20) continue;
+        if (key == "foreign") ++foreign;
+        else CHECK(key_of.emplace(t, key).first->second == key);
+      }
+    for (const auto& [t, key] : key_of) CHECK_FALSE(key.empty());
+    CHECK(key_of.size() == 5);
+    CHECK(foreign == 2);
   }
 
   TEST_CASE("types are told apart, and more periods are asked for where CRIMP_PERIODS says so") {
@@ -775,6 +798,21 @@ TEST_SUITE("call_sequence") {
     CHECK(ends_of([](Vector& v, int step) { v.front() = 0.7f, v[1] = static_cast<float>(step + 100); }) == Ends(16, 0));
     CHECK(ends_of([](Vector& v, int step) { v.back() = step % 3 ? 2000 : 0; }) == Ends(0, 16));  // in half of the calls
     CHECK(ends_of([](Vector& v, int step) { v.back() = step % 20 ? 0.01f : 2000; }) == Ends(0, 0));
+    // Where they may not be summed exactly they are the tensor's.
+    World world(1);
+    const Vector direction = normal(kCount, 1, 0.01f);
+    for (std::uint64_t step = 0; step < 30; ++step) {
+      Vector v = sum(direction, normal(kCount, 2 + step, 0.01f));
+      v.front() = v.back() = 2000;
+      world.call(v, place(0));
+      if (step == 29) {
+        CHECK(world.ends == Ends(16, 16));
+        const auto call = world.rank(0).begin(kCount, Dtype::f32, {sketch_of(v), place(0), place(0)}, false);
+        REQUIRE(call.layout->segments.size() == 1);
+        CHECK(call.layout->segments[0].count == kCount);
+        CHECK_FALSE(call.layout->segments[0].key.empty());
+      }
+    }
     // More of them, as the counts of k-means behind its sums, are no gradient's.
     for (const bool front : {false, true})
       for (const std::size_t numbers : {15, 16, 17, 30, 300}) {

@@ -387,6 +387,24 @@ TEST_SUITE("chooser") {
           CHECK(chooser.choose(t, {codec.get(), 1 << 20, 655360, 1 << 22}, plain, time).early == (call < kEarly));
         CHECK(chooser.measurements() == 1);
       });
+    // Of calls before this communicator's the fewest that a rank has seen count.
+    run_ranks(3, [&](ThreadTransport& t) {
+      SharedModels shared;
+      Workers workers(1);
+      HostBackend backend(workers);
+      const std::uint64_t seen = t.rank() == 0 ? Chooser::kEarlyOfGroup : Chooser::kEarlyOfGroup - 2;
+      for (std::uint64_t call = 0; call < seen; ++call) shared.count_call(5);
+      Chooser chooser("auto");
+      chooser.share(&shared, 5);
+      const auto time = [&](const Codec&) {
+        return time_codec(*codec, make_data(Data::normal, 1, kSampleElements), 0, backend);
+      };
+      for (int call = 0; call < 4; ++call)
+        CHECK(chooser
+                  .choose(
+                      t, {codec.get(), 1 << 20, 655360, 1 << 22}, [](float*, std::uint64_t) {}, time)
+                  .early == (call < 2));
+    });
     Models a, b;
     CHECK(a.digest() == b.digest());
     b.codecs["fp16"].cost.encode_s = 1e-9;
@@ -850,6 +868,42 @@ TEST_SUITE("chooser") {
       // How many there are is this machine's, but they come first, and a few again from call 256 on.
       for (const int call : trials) CHECK((call < 2 * 60 || call >= 256));
       WARN(trials.size() > 0);
+    });
+  }
+
+  TEST_CASE("calls of one size have trials for each collective, and others where MPI cannot carry them alone") {
+    const auto codec = make_codec("fp16");
+    run_ranks(2, [&](ThreadTransport& t) {
+      SharedModels shared;
+      Models models;
+      models.network = NetworkModel::of(2, 30e-6, 1.25e9, 4e9);  // MPI's 4 MiB: 3.4 ms
+      models.codecs[codec->spec()].cost = {.encode_s = 0.3e-9, .decode_s = 0.3e-9, .payload_bytes = 2};
+      shared.count_call(5);
+      shared.publish(5, models);
+      Chooser chooser("auto");
+      chooser.share(&shared, 5);
+      // The last of so many calls, in which MPI, or a codec, takes so long.
+      const auto settled = [&](const ChoiceQuery& query, double plain_s, double codec_s) {
+        Choice c;
+        for (int call = 0; call < 80; ++call) {
+          c = chooser.choose(t, query, {}, [](const Codec&) -> CodecCost { return {}; });
+          if (!c.plain)
+            CHECK((c.algorithm == Algorithm::reduce_scatter) == (query.collective != Collective::allreduce));
+          chooser.took(query, c, c.plain ? plain_s : codec_s);
+        }
+        CHECK_FALSE(c.trial);
+        return c;
+      };
+      ChoiceQuery sum{codec.get(), 1 << 20, 655360, 4 << 20};
+      sum.alone = true;
+      ChoiceQuery beside = sum, shares = sum;
+      beside.alone = false;
+      shares.collective = Collective::reduce_scatter;
+      shares.largest_share = 1 << 19;
+      CHECK(settled(sum, 1e-3, 2e-3).plain);
+      CHECK_FALSE(settled(beside, 1e-3, 2e-3).plain);
+      CHECK_FALSE(settled(shares, 2e-3, 1e-3).plain);
+      CHECK(settled(sum, 1e-3, 2e-3).plain);
     });
   }
 
