@@ -178,6 +178,11 @@ TEST_SUITE("call_plan") {
       CHECK_FALSE(plans.of({""}, 2000, Dtype::f32, level)->controlled);
     }
     CHECK_FALSE(plans.of({"a"})->controlled);
+    // Nor of a tensor whose codec the program has said.
+    plans.planner.set_codec("a", "8bit");
+    CHECK(codecs_of(*plans.of({"a", "d"}, 2000, Dtype::f32, 2)) ==
+          std::vector<std::string>{eight, plans.rules.ladder()[2]->spec()});
+    CHECK_FALSE(plans.of({"a"}, 2000, Dtype::f32, 2)->controlled);
     settings.codec = "auto";
     CHECK(Plans(settings).rules.codec()->spec() == "fp16:memory=residual");
     // A rule's codec stays, also where it is the first level's.
@@ -332,9 +337,35 @@ TEST_SUITE("call_plan") {
     CHECK(plan->exact_bytes == 2000 * sizeof(float));
     CHECK(plan->parts[0].query.count == 8000);
     CHECK(plan->parts[1].query.count == 2000);
+    for (const Dtype dtype : {Dtype::f16, Dtype::f64}) {
+      const auto other = plans.of({"a1", "b1", "c1", "d1", "e1", "f1"}, 2000, dtype);
+      CHECK(other->exact_bytes == 2000 * size_of(dtype));
+      CHECK(other->parts[0].query.plain_bytes == 8000 * size_of(dtype));
+    }
     // What the program says is the same codec, too.
     plans.planner.set_codec("d*", "3lc:s=1");
     CHECK(plans.of({"a1", "b1", "c1", "d1", "e1", "f1"})->parts.size() == 1);
+  }
+
+  TEST_CASE("what lies at the ends of a tensor that is known by its values is summed exactly") {
+    Plans plans(settings_of("3lc", ""));
+    const auto plan = plans.planner.plan(
+        Dtype::f32, 5000, Layout::make(Layout::Source::periodic, {{"", 0, 16}, {"#0.0.0", 16, 4968}, {"", 4984, 16}}),
+        -1);
+    CHECK(codecs_of(*plan) == std::vector<std::string>{"exactly", plans.rules.codec()->spec(), "exactly"});
+    CHECK(plan->exact == std::vector<std::size_t>{0, 2});
+    CHECK(plan->exact_bytes == 2 * 16 * sizeof(float));
+  }
+
+  TEST_CASE("a momentum is kept where error feedback is, and nowhere else") {
+    for (const bool feedback : {true, false}) {
+      Settings settings = settings_of("dgc", "b=none");
+      settings.error_feedback = feedback;
+      Plans plans(settings);
+      const auto plan = plans.of({"a", "b"});
+      CHECK(plan->has_momentum() == feedback);
+      CHECK(plan->means_more == feedback);
+    }
   }
 
   TEST_CASE("the tensors of a part are summed in it, and no others") {
