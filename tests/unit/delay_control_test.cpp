@@ -121,6 +121,17 @@ TEST_SUITE("delay_control") {
     CHECK(t.us == 1e6);
   }
 
+  TEST_CASE("one or two samples do not make a codec one that sends too little") {
+    DelayControl control(kLevels, {}, 0.3);
+    for (int call = 0; call < 4; ++call) {
+      const auto now = Clock::time_point() + us(1e5 * call);
+      control.level(1 << 20, 0);
+      const DelayNote note = control.note(1 << 20, now);
+      CHECK(((note.wait & DelayNote::kLossy) != 0) == (call >= DelayControl::kWindow));
+      control.ended(1 << 20, now, {}, 1e-3, 0.1);
+    }
+  }
+
   // 25 million values, 100 ms of computing: a tenth of the time is about 11 ms.
   TEST_CASE("the level is the mildest that keeps waiting near the target, settled within twenty steps") {
     for (const double rate : {100'000.0, 20'000.0, 10'000.0, 1'000.0, 100.0}) {
@@ -135,6 +146,13 @@ TEST_SUITE("delay_control") {
       if (level > 0) CHECK(share(level - 1) > 0.1);
       CHECK(job.ranks[0].changes() <= 6);
     }
+  }
+
+  TEST_CASE("of its own first calls, which decide nothing, a class has no less of the target") {
+    Job job(25e6, 100e3, 1000);
+    double step_us = 0;
+    while (job.ranks[0].changes() == 0) step_us = job.step();
+    CHECK(job.ranks[0].decisions()[0].target_us == doctest::Approx(0.1 * step_us).epsilon(2e-3));
   }
 
   TEST_CASE("it follows a network that changes") {
@@ -213,6 +231,34 @@ TEST_SUITE("delay_control") {
     job.mbit_s = 5;  // 3.2 s at 16 bits
     CHECK(job.settle() <= 40);
     CHECK(job.level() == kLevels - 1);
+  }
+
+  // So many steps in a row that what was barred last is barred for hundreds of calls.
+  TEST_CASE("on another network levels are tried again that are barred") {
+    DelayTarget target;
+    DelayTarget::parse("10ms", target);
+    // The strongest level waits a third of the target, the one before by a third longer than that: it is barred.
+    const double strongest = 25e6 * kBits[kLevels - 1];
+    Job job(25e6, 100e3, strongest / 3.3e3, target);
+    for (int s = 0; s < 1000; ++s) job.step();
+    while (job.level() == kLevels - 1) job.step();
+    while (job.level() != kLevels - 1) job.step();
+    job.mbit_s = strongest / 9e3;
+    for (int s = 0; s < 12; ++s) job.step();
+    CHECK(job.level() == kLevels - 1);
+    job.mbit_s = strongest / 2e3;
+    for (int s = 0; s < 12; ++s) job.step();
+    CHECK(job.level() == kLevels - 2);
+
+    // Stronger levels are barred, because what is waited for is not bytes; then it is.
+    Job idle(1e6, 100e3, 1e6);
+    idle.other_us = 50e3;
+    for (int s = 0; s < 1000; ++s) idle.step();
+    while (idle.level() == 0) idle.step();
+    while (idle.level() != 0) idle.step();
+    idle.mbit_s = 5;
+    for (int s = 0; s < 30; ++s) idle.step();
+    CHECK(idle.level() == kLevels - 1);
   }
 
   TEST_CASE("a target in time is one call's") {

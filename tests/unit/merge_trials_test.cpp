@@ -348,6 +348,38 @@ TEST_SUITE("merge_trials") {
     CHECK(again.plan() == plan);
   }
 
+  TEST_CASE("a turn's first step, in which its plan is new, is no step of the plan's") {
+    const Machine m = machine();
+    MergeTrials trials(m.step.bytes, anywhere(24));
+    for (int turns = 0; turns < 200 && !trials.watching(); ++turns) {
+      for (unsigned s = trials.steps(); s > 0; --s) m.run(trials, false, s == trials.steps() ? 50 : 1);
+      trials.next();
+    }
+    REQUIRE(trials.watching());
+    for (const auto& c : trials.candidates()) {
+      REQUIRE_FALSE(c.steps_s.empty());
+      for (const double s : c.steps_s) CHECK(s == m.takes(c.plan));
+    }
+  }
+
+  TEST_CASE("calls of groups of as many bytes in different codecs say nothing of either") {
+    const Machine m = machine();
+    MergeTrials trials(m.step.bytes, anywhere(24), 2);
+    const MergeTrials::Plan halves{true, {{12}, {0, 1}}};
+    trials.reuse(halves, 1);
+    int of_halves = 0;
+    for (int turns = 0; turns < 200 && !(trials.watching() && of_halves); ++turns) {
+      for (unsigned s = trials.steps(); s > 0; --s) {
+        if (!trials.watching() && trials.plan() == halves)
+          ++of_halves, trials.called(48'000'000, .01), trials.called(48'000'000, .1);
+        trials.stepped(2, std::vector<double>(24, -1), false);
+      }
+      trials.next();
+    }
+    CHECK(of_halves > 0);
+    for (const Curve& calls : trials.trace().calls) CHECK(calls.empty());
+  }
+
   TEST_CASE("one tensor") {
     Machine m = machine();
     m.step.ready_s = {1e-3};

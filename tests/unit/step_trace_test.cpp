@@ -77,10 +77,22 @@ TEST_SUITE("step_trace") {
       if (i % 10 == 9) program.call("metric", 40, .001);
     }
     CHECK(program.recorder.trace()->units.size() == 3);
+    CHECK(program.recorder.trace()->steps == 40 - 2 - 3);  // but the first and the last, and those with a metric
     for (int i = 0; i < 2; ++i) program.step(), program.call("more", 400, .001);
     CHECK(program.recorder.trace()->units.size() == 3);
     for (int i = 0; i < 6; ++i) program.step(), program.call("more", 400, .001);
     CHECK(program.recorder.trace()->units.size() == 4);
+  }
+
+  TEST_CASE("what lies at the ends of a tensor that is known by its values is no tensor of the step") {
+    StepRecorder recorder;
+    const auto layout = Layout::make(Layout::Source::periodic, {{"", 0, 16}, {"#0.0.0", 16, 984}});
+    for (int i = 0; i < 5; ++i) recorder.called(layout, 4000, i, i + .5);
+    const auto trace = recorder.trace();
+    REQUIRE(trace);
+    CHECK(trace->tensors == std::vector<std::string>{"#0.0.0"});
+    REQUIRE(trace->units.size() == 1);
+    CHECK(trace->units[0].tensors == 1);
   }
 
   TEST_CASE("no step is known of calls that do not come again, nor of what has no end") {
