@@ -31,9 +31,10 @@ class FailingMemory final : public MemoryResource {
 };
 
 // The host's, but one encoding of several fails, or there is no memory to decode with: a device's (0), or the host's
-// (-1).
+// (-1); or its memory alone fails (kNone).
 class FailingBackend final : public Backend {
  public:
+  static constexpr int kNone = 1 << 30;
   FailingBackend(Workers& workers, int which, MemoryResource& memory = host_memory())
       : host_(workers), memory_(memory), which_(which), left_(which) {}
   Ticket start_encode(std::span<const EncodeJob> jobs, const Progress& progress) override {

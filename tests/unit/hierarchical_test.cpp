@@ -346,7 +346,7 @@ TEST_SUITE("hierarchical") {
         const auto r = static_cast<std::size_t>(rank);
         Workers workers(1);
         FailingMemory memory(1);
-        FailingBackend backend(workers, -1, memory);
+        FailingBackend backend(workers, FailingBackend::kNone, memory);
         if (r == odd) ranks[r].backend = &backend;
         CHECK(call_in_nodes(setup, ranks[r], node, leaders, 2) == "");
         CHECK(ranks[r].result.flags == kFlagNoMemory);
