@@ -43,6 +43,12 @@ for dtype, hook in ((torch.bfloat16, None), (torch.float32, default_hooks.bf16_c
     losses = train(dtype, hook)
     if rank == 0:
         print(dtype, hook and hook.__name__, losses[0], losses[-1])
+# The divisor is no bfloat16 itself.
+many = torch.linspace(1, 1000, 40000).to(torch.bfloat16)
+wanted = ranks * (many.float() / 257).to(torch.bfloat16)
+with crimp.torch.named([("many_bias", 40000)], divisor=257):  # CRIMP_RULES: summed exactly
+    dist.all_reduce(many)
+assert torch.equal(many, wanted), (many - wanted).abs().max()
 # float16 arithmetic on CPUs is partial in older PyTorch; its sums are what counts.
 half = torch.full((40000,), 1.0 + rank, dtype=torch.float16)
 with crimp.torch.named([("half", 40000)]):

@@ -1,6 +1,7 @@
 #include "reduction.hpp"
 
 #include <climits>
+#include <type_traits>
 
 #include "mpi_process.hpp"
 
@@ -19,7 +20,8 @@ const char* name_of(Op op) {
     case Op::BAND: return "BAND";
     case Op::BOR: return "BOR";
     case Op::BXOR: return "BXOR";
-    default: return "this operation";
+    case Op::PREMUL_SUM: return "PREMUL_SUM";
+    default: return "such operation";
   }
 }
 
@@ -86,8 +88,8 @@ bool legal(at::ScalarType values, Op op) {
 template <typename T>
 void divide_each(void* data, std::int64_t count, double divisor) {
   T* values = static_cast<T*>(data);
-  const T by = static_cast<T>(divisor);
-  for (std::int64_t i = 0; i < count; ++i) values[i] = values[i] / by;
+  const auto by = static_cast<std::conditional_t<sizeof(T) == 2, float, T>>(divisor);  // halves do not hold every count
+  for (std::int64_t i = 0; i < count; ++i) values[i] = static_cast<T>(values[i] / by);
 }
 
 }  // namespace
