@@ -118,6 +118,7 @@ c10::intrusive_ptr<QueuedWork> Backend::put(OpType type, const char* title, Tens
                                             std::function<void()> task) {
   settle(outputs);
   auto work = c10::make_intrusive<QueuedWork>(type, title, std::move(outputs), std::move(task));
+  ++calls_;
   queue_->put(work);
   return work;
 }

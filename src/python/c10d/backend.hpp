@@ -10,6 +10,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #endif
 
+#include <atomic>
+
 #include "tensors.hpp"
 #include "work.hpp"
 
@@ -62,6 +64,9 @@ class Backend : public Base {
   WorkPtr send(Tensors& tensors, int to, int tag) override;
   WorkPtr recv(Tensors& tensors, int from, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  // The collective calls so far, which TORCH_DISTRIBUTED_DEBUG=DETAIL compares between ranks.
+  std::uint64_t getSequenceNumberForGroup() override { return calls_; }
+  void setSequenceNumberForGroup() override {}
 
   Backend(int rank, int size, MPI_Comm comm, std::chrono::milliseconds timeout);
 
@@ -72,6 +77,7 @@ class Backend : public Base {
 
   MPI_Comm comm_;
   std::chrono::milliseconds timeout_;
+  std::atomic<std::uint64_t> calls_{0};
   const std::shared_ptr<WorkQueue> queue_ = std::make_shared<WorkQueue>();
 };
 
