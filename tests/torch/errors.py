@@ -1,10 +1,11 @@
 """What goes wrong becomes an exception that can be caught, and does not keep other ranks waiting.
-  errors.py caught | place (what is told of ranks is not MPI's) | early (a rank raises before init_process_group) | late (while others wait for it) | alone (without mpirun) |
-  survived (an exception is printed and the program goes on) | model (the ranks' models differ) |
+  errors.py caught | place (what is told of ranks is not MPI's) | early (a rank raises before init_process_group) | late (while others wait for it) | hooked (so it does, and the program has an excepthook around the one before) | alone (without mpirun) |
+  survived (exceptions are printed and the program goes on) | model (the ranks' models differ) |
   hasty (rank 0 leaves its group while another is still in the barrier of the group's making)
 """
 import ctypes
 import sys
+import threading
 import time
 
 import torch
@@ -52,6 +53,14 @@ if way == "hasty":
     dist.destroy_process_group()
 if way == "survived":  # what import_array() of an extension does that was built for another NumPy
     ctypes.pythonapi.PyRun_SimpleString(b"raise ImportError('numpy.core.multiarray failed to import')")
+    try:
+        raise ValueError("what the program prints itself")
+    except ValueError:
+        sys.excepthook(*sys.exc_info())
+    threading.excepthook = lambda what: sys.excepthook(*what[:3])
+    thread = threading.Thread(target=lambda: 1 // 0)
+    thread.start()
+    thread.join()
     dist.all_reduce(torch.ones(50000))
 if way == "model":
     net = torch.nn.Sequential(*[torch.nn.Linear(300, 300) for _ in range(4)])
@@ -61,7 +70,10 @@ if way == "model":
         model(torch.randn(8, 300)).pow(2).mean().backward()
     except RuntimeError as error:
         raise SystemError("the models differ") from error
-if way == "late":
+if way == "hooked":
+    hook_before = sys.excepthook
+    sys.excepthook = lambda *what: hook_before(*what)
+if way in ("late", "hooked"):
     if rank == 1:
         raise SystemError("others wait for this rank")
     dist.all_reduce(torch.ones(50000))

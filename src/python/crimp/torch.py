@@ -14,6 +14,7 @@ import importlib
 import os
 import socket
 import sys
+import threading
 import urllib.parse
 import warnings
 import weakref
@@ -46,14 +47,26 @@ _uncaught = False  # an exception has ended the program
 _survived = None   # the last one that was printed and did not
 
 
+def _ends_program(value):
+    """Whether an exception has left the main thread's outermost frame. Other hooks (PyTorch's own) may lie around ours, so that the frames of its
+    call do not tell."""
+    trace = getattr(value, "__traceback__", None)
+    if trace is None or threading.get_ident() != threading.main_thread().ident:
+        return False
+    outermost = sys._getframe()
+    while outermost.f_back is not None:
+        outermost = outermost.f_back
+    return trace.tb_frame.f_back is None and trace.tb_frame is not outermost
+
+
 def _notice(say):
-    """sys.excepthook is asked of exceptions that the program survives, too (PyErr_Print), but then from its own frames."""
+    """sys.excepthook is asked of exceptions that the program survives, too: PyErr_Print does, and programs that call it."""
     @functools.wraps(say)
     def excepthook(kind, value, trace):
         global _uncaught, _survived
-        if sys._getframe().f_back is None:
+        if _ends_program(value):
             _uncaught = True
-        else:
+        elif value is getattr(sys, "last_value", None):
             _survived = value
         say(kind, value, trace)
     return excepthook
