@@ -1,6 +1,6 @@
 """What programs do with DistributedDataParallel and groups beside the plain training.
-  ddp.py complex (complex parameters have the average of all ranks' gradients) | copied (a copy names its buckets, too) | copied_once (on one rank, and then there is another model) | unreduced (one whose parameters the program
-  reduces itself) | beside (a group of some ranks beside a default group of another backend) | timeout (of a message)
+  ddp.py complex (complex parameters have the average of all ranks' gradients) | copied (a copy names its buckets, too) | copied_once (on one rank, and then there is another model) | unreduced (one that does not
+  reduce all of its parameters by buckets) | detail (TORCH_DISTRIBUTED_DEBUG, which compares the numbers of ranks' calls) | beside (a group of some ranks beside a default group of another backend) | timeout (of a message)
 """
 import copy
 import datetime
@@ -101,5 +101,15 @@ if way == "unreduced":
         print("skipped: this PyTorch's DistributedDataParallel reduces all parameters itself")
         sys.exit(77)
     model = torch.nn.Linear(4, 8)
-    DistributedDataParallel(model, delay_all_reduce_named_params=list(model.named_parameters()), param_to_hook_all_reduce=model.weight)
+    alone = copy.deepcopy(model)
+    ddp = DistributedDataParallel(model, delay_all_reduce_named_params=[("weight", model.weight)], param_to_hook_all_reduce=model.weight)
+    bias = gradients(ddp, rank)[1]
+    assert torch.allclose(bias, sum(gradients(alone, r)[1] for r in range(ranks)) / ranks, rtol=1e-5), bias
+if way == "detail":
+    calls = dist.group.WORLD._get_sequence_number_for_group
+    before = calls()
+    dist.all_reduce(torch.ones(3))
+    assert calls() == before + 1
+    averaged(DistributedDataParallel(torch.nn.Linear(4, 8)), rank, ranks)
+    crimp.torch.set_codec("*", None)
 print("the end of rank", rank)

@@ -295,7 +295,8 @@ def _backend_of(group):
     if not hasattr(group, "_get_backend"):
         return group
     device = next((device for device in ("cpu", "cuda") if is_ours(group, device)), "cpu")
-    return group._get_backend(torch.device(device))
+    backend = group._get_backend(torch.device(device))
+    return getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL
 
 
 def set_codec(pattern, codec, group=None):
