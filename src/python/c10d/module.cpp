@@ -108,5 +108,7 @@ PYBIND11_MODULE(_c10d, module) {
         return std::make_pair(std::const_pointer_cast<Label>(before), was_once);
       },
       py::arg("label"), py::arg("once") = false);
+  module.def("enter_chain", &enter_chain);
+  module.def("leave_chain", &leave_chain);
   Py_AtExit(&leave_at_once);
 }

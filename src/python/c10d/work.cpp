@@ -4,6 +4,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -12,6 +14,18 @@
 #include "mpi_process.hpp"
 
 namespace crimp_torch {
+namespace {
+thread_local std::uint64_t current_chain = 0;  // 0: none
+}
+
+std::uint64_t enter_chain() {
+  static std::atomic<std::uint64_t> made{0};
+  const std::uint64_t before = current_chain;
+  if (before == 0) current_chain = ++made;
+  return before;
+}
+
+void leave_chain(std::uint64_t before) { current_chain = before; }
 
 HostTensor::HostTensor(at::Tensor tensor, c10::optional<at::ScalarType> type) : tensor_(std::move(tensor)) {
   const at::NoGradGuard no_gradients;
@@ -31,7 +45,7 @@ void HostTensor::give_back() {
 QueuedWork::QueuedWork(c10d::OpType type, const char* title, std::vector<at::Tensor> outputs,
                        std::function<void()> task)
     : Work(-1, type, title, c10::nullopt), outputs_(std::move(outputs)), task_(std::move(task)),
-      inference_(c10::InferenceMode::is_enabled()),
+      inference_(c10::InferenceMode::is_enabled()), chain_(current_chain),
       future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
 
 void QueuedWork::run() noexcept {
@@ -46,12 +60,14 @@ void QueuedWork::run() noexcept {
 
 void QueuedWork::complete() noexcept {
   task_ = nullptr;
+  current_chain = chain_;
   if (failure_) {
     future_->setError(failure_);
   } else {
     future_->markCompleted(c10::IValue(outputs_));
   }
   finish(failure_);
+  current_chain = 0;
 }
 
 MessageWork::MessageWork(c10d::OpType type, const char* title, HostTensor tensor, std::chrono::milliseconds timeout)
@@ -122,6 +138,25 @@ struct WorkQueue::State {
   const pid_t process = getpid();
   int idle = 0, telling = 0;  // threads that wait for work, and that tell of one that is done
   bool serving = false, ends = false, left = false;
+  std::uint64_t chain = 0;  // of the work that was taken last
+  int under_way = 0;        // of a chain: its works that were taken, and are not told of
+
+  // The end where all must wait for the chain. Once no more can be put they need not.
+  auto next() {
+    if (chain == 0) return works.begin();
+    const auto own = std::find_if(works.begin(), works.end(), [&](const auto& one) { return one->chain() == chain; });
+    return own != works.end() || (under_way > 0 && !ends) ? own : works.begin();
+  }
+
+  c10::intrusive_ptr<QueuedWork> take() {
+    const auto place = next();
+    auto work = std::move(*place);
+    works.erase(place);
+    if (work->chain() != chain) under_way = 0;
+    chain = work->chain();
+    ++under_way;
+    return work;
+  }
 
   static void start(const std::shared_ptr<State>& state) {
     state->threads.emplace_back([state] { serve(state); });
@@ -139,12 +174,11 @@ struct WorkQueue::State {
     State& s = *state;
     for (std::unique_lock lock(s.mutex);;) {
       ++s.idle;
-      s.changed.wait(lock, [&] { return !s.serving && (s.ends || !s.works.empty()); });
+      s.changed.wait(lock, [&] { return !s.serving && (s.ends || s.next() != s.works.end()); });
       --s.idle;
       if (s.works.empty()) return;
       s.serving = true;
-      auto work = std::move(s.works.front());
-      s.works.pop_front();
+      auto work = s.take();
       lock.unlock();
       work->run();
       lock.lock();
@@ -156,9 +190,11 @@ struct WorkQueue::State {
       lock.unlock();
       s.changed.notify_all();
       work->complete();
+      const std::uint64_t chain = work->chain();
       work.reset();
       lock.lock();
       --s.telling;
+      if (chain == s.chain) --s.under_way;
       s.changed.notify_all();
     }
   }

@@ -28,6 +28,12 @@ class HostTensor {
   at::Tensor tensor_, host_;
 };
 
+// A communication hook's calls are a chain, with those of what is chained to their futures, which a group runs as one.
+// Whether a rank makes the latter before or behind those that follow the hook is a matter of time.
+// Works that this thread makes are of a new chain until leave_chain() is given the result; of its present one, if any.
+std::uint64_t enter_chain();
+void leave_chain(std::uint64_t before);
+
 // A task that a group's thread runs. Its future has the list of output tensors, or what the task threw.
 class QueuedWork : public c10d::Work {
  public:
@@ -36,12 +42,14 @@ class QueuedWork : public c10d::Work {
   void complete() noexcept;  // tells whoever waits, and runs what was chained to the future
   std::vector<at::Tensor> result() override { return outputs_; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  std::uint64_t chain() const { return chain_; }
 
  private:
   std::vector<at::Tensor> outputs_;
   std::function<void()> task_;
   std::exception_ptr failure_;
-  const bool inference_;  // the caller's mode
+  const bool inference_;       // the caller's mode
+  const std::uint64_t chain_;  // of the thread that made it
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
@@ -72,7 +80,8 @@ class MessageWork : public c10d::Work {
 };
 
 // Runs works in the order in which they are put, one at a time, on threads of its own: while what was chained to one
-// work's future runs, which may wait for a later work (as torch's PowerSGD hook does), another thread goes on. What is
+// work's future runs, which may wait for a later work (as torch's PowerSGD hook does), another thread goes on. From a
+// chain's first work on the works that are not of it wait until none of it is there, and none is being told of. What is
 // chained may destroy the group that owns this, so who waits here without the group shares the queue.
 class WorkQueue {
  public:

@@ -166,6 +166,23 @@ def _register():
     handlers["env"] = functools.partial(_by_environment, handlers["env"])
 
 
+# -- Communication hooks of DistributedDataParallel ------------------------------------------------------------------
+
+class _Chain:
+    """A program's hook, whose calls are a chain. A class, because models are copied and saved with their hooks."""
+
+    def __init__(self, hook):
+        functools.update_wrapper(self, hook, updated=())
+        self.hook = hook
+
+    def __call__(self, *arguments):
+        before = _c10d.enter_chain()
+        try:
+            return self.hook(*arguments)
+        finally:
+            _c10d.leave_chain(before)
+
+
 # -- Names of DistributedDataParallel's buckets ---------------------------------------------------------------------
 
 class _Names:
@@ -273,7 +290,8 @@ def _patch():
     def register_comm_hook(self, state, hook):
         names = _attached.get(self)
         if names is None:
-            register(self, state, hook)
+            ours = callable(hook) and is_ours(self.process_group, _device_of(self))
+            register(self, state, _Chain(hook) if ours else hook)
             _taken.add(self)
             return
         if not callable(hook):
@@ -281,7 +299,7 @@ def _patch():
         # torch's own check would refuse its hooks for bfloat16, which it knows with NCCL only.
         if names.hook is not None:
             raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be called once.")
-        names.hook, names.state = hook, state
+        names.hook, names.state = _Chain(hook), state
 
     DistributedDataParallel.__init__ = __init__
     DistributedDataParallel.__setstate__ = __setstate__
