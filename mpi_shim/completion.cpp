@@ -31,6 +31,15 @@ int wait(const NextMpi& next, MPI_Request* request, MPI_Status* status) {
   return taken.finish(0, taken.alone(0, [&] { return next.Wait(request, status); }));
 }
 
+// Open MPI's MPI_Waitall, where threads are in use, never returns over a request that had failed before (4.1.4).
+bool hangs_over_failed() {
+#ifdef OPEN_MPI
+  return thread_level() >= MPI_THREAD_SERIALIZED;
+#else
+  return false;
+#endif
+}
+
 int waitall(const NextMpi& next, int count, MPI_Request* requests, MPI_Status* statuses) {
   if (straight(next)) return next.Waitall(count, requests, statuses);
   Taken taken(requests, count);
@@ -40,9 +49,11 @@ int waitall(const NextMpi& next, int count, MPI_Request* requests, MPI_Status* s
   constexpr unsigned kShort = 64, kLooks = 8;
   const bool others = taken.has_others(count);
   Sleeps sleeps;
-  for (unsigned turn = 1; !taken.look(); ++turn) {
+  for (unsigned turn = 1;; ++turn) {
+    const bool all = taken.look();
+    if (all && !(others && hangs_over_failed())) break;       // those may have failed while ours was waited for
     const bool sleeps_now = turn > kShort && many_threads();  // others would spin beside this one
-    if (others && (sleeps_now || turn % kLooks == 0)) {
+    if (others && (all || sleeps_now || turn % kLooks == 0)) {
       int flag = 0;
       const int rc = next_pmpi().Testall(count, requests, &flag, statuses);
       if (flag || rc != MPI_SUCCESS) {

@@ -30,14 +30,16 @@ int wait_quietly(MPI_Request& request) {
   return rc;
 }
 
-bool many_threads() {
-  static const bool many = [] {
-    int level = MPI_THREAD_SINGLE;
-    PMPI_Query_thread(&level);
-    return level == MPI_THREAD_MULTIPLE;
+int thread_level() {
+  static const int level = [] {
+    int provided = MPI_THREAD_SINGLE;
+    PMPI_Query_thread(&provided);
+    return provided;
   }();
-  return many;
+  return level;
 }
+
+bool many_threads() { return thread_level() == MPI_THREAD_MULTIPLE; }
 
 std::string name_of(MPI_Comm comm) {
   char name[MPI_MAX_OBJECT_NAME] = "";

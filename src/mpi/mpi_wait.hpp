@@ -13,6 +13,7 @@
 
 namespace crimp {
 
+int thread_level();   // as MPI_Query_thread says
 bool many_threads();  // MPI_THREAD_MULTIPLE
 
 // Of this thread: it waits beside the program's computing, and what waits by asking again and again takes whole time
