@@ -124,11 +124,11 @@ std::string preload(const std::string& library, const std::string& existing) {
   return text;
 }
 
-// What launcher's options set of CRIMP_*, as NAME=VALUE.
-std::vector<std::string> settings_among(const Arguments& options) {
+// What launcher's options set of CRIMP_*, as NAME=VALUE. of_all: for all of a job's programs, unlike Hydra's -env.
+std::vector<std::string> settings_among(const Arguments& options, bool of_all = false) {
   std::vector<std::string> found;
   for (std::size_t i = 1; i < options.size(); ++i) {
-    const bool of_hydra = options[i - 1] == "-genv" || options[i - 1] == "-env";
+    const bool of_hydra = options[i - 1] == "-genv" || (options[i - 1] == "-env" && !of_all);
     if (!options[i].starts_with("CRIMP_") || (options[i - 1] != "-x" && !of_hydra)) continue;
     if (options[i].find('=') != std::string::npos) found.push_back(options[i]);
     else if (of_hydra && i + 1 < options.size()) found.push_back(options[i] + "=" + options[i + 1]);
@@ -171,7 +171,7 @@ void check_settings(const Arguments& options, const Arguments& first) {
     if (std::none_of(all.begin(), all.end(), [&](const std::string& text) { return text.starts_with(name); }))
       all.push_back(entry);
   };
-  for (const std::string& text : settings_among(first)) add(text);
+  for (const std::string& text : settings_among(first, true)) add(text);
   for (char** entry = environ; *entry; ++entry) add(*entry);
   std::vector<char*> environment;
   for (std::string& text : all) environment.push_back(text.data());
@@ -391,8 +391,12 @@ int run(Arguments arguments) {
   settings_given.to_environment();
   if (shows_status.given()) set_status(status);
   const std::vector<Part> parts = parts_of(app.others(), program);
+  const auto differ = [&](std::size_t i) {  // a part's settings from the first one's
+    const Arguments &own = parts[i].options, &first = parts[0].options;
+    return !settings_among(own).empty() || settings_among(first) != settings_among(first, true);
+  };
   for (std::size_t i = 0; i < parts.size(); ++i)
-    if (i == 0 || !settings_among(parts[i].options).empty()) check_settings(parts[i].options, parts[0].options);
+    if (i == 0 || differ(i)) check_settings(parts[i].options, parts[0].options);
   if (hosts_named.given() && hosts.empty()) refuse("run: --hostfile names no file");
 
   if (!library.empty() && !fs::exists(library)) refuse("run: --library " + library + " does not exist");

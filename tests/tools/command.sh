@@ -164,6 +164,8 @@ run_hosts() {
     expect 0 'node1:2,node2:3' -- env MPIRUN=./hydra "${dry[@]}" --hostfile spaces -n 2 -- python3
     expect 0 '-genv LD_PRELOAD ([^ ]*)/libcrimp.so true : -env LD_PRELOAD two.so:\1/libcrimp.so -n 1 true : -n 1 true$' -- \
       env MPIRUN=./hydra "${dry[@]}" -n 1 -- true : -n 1 -env LD_PRELOAD two.so true : -n 1 true
+    expect 2 "codec 'bogus' is not known" -- env CRIMP_CODEC=bogus MPIRUN=./hydra "${dry[@]}" -env CRIMP_CODEC 8bit -n 1 -- true : -n 1 true
+    expect 0 -- env CRIMP_CODEC=bogus MPIRUN=./hydra "${dry[@]}" -genv CRIMP_CODEC 8bit -n 1 -- true : -n 1 true
   else expect 2 'built without a library' -- env MPIRUN=./hydra "${dry[@]}" --hostfile spaces -n 2 -- python3; fi
   expect 2 "several programs in one job" -- env MPIRUN=./srun "${dry[@]}" -n 2 -- ./a : -n 2 ./b
   printf 'rank 0=node1 slot=0\n' >ranks && expect 2 'line 1' -- "${dry[@]}" --hostfile ranks -- ./program
