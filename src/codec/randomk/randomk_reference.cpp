@@ -17,7 +17,7 @@ class RandomK final : public ReferenceCodec {
     Bytes bytes;
     for (const auto& [i, width] : drawn(p.a.size(), p.counter)) {
       const float v =
-          scale_ && p.counter.rank < 0x80000000 ? std::min(std::max(p.a[i] * width, -0x1p116f), 0x1p116f) : p.a[i];
+          scale_ && p.counter.rank < 0x80000000 ? std::min(std::max(p.a[i] * width, -0x1p114f), 0x1p114f) : p.a[i];
       std::uint8_t four[4];
       std::memcpy(four, &v, 4);
       bytes.insert(bytes.end(), four, four + 4);

@@ -15,8 +15,9 @@ inline constexpr std::uint32_t kSumLanes =
     64;  // element i of a piece is added to lane i % 64, in order; the lanes then as a tree
 inline constexpr float kMaxMagnitude = 0x1p100f;  // 10,240 of them and their residuals have a finite sum
 
-inline constexpr float kMostScale = 0x1p116f;  // a larger mean, of residuals that have grown, or one whose sum
-                                               // overflows is sent as this; the rest waits
+// A larger mean, of residuals that have grown, or one whose sum overflows is sent as this, and the rest waits: 10,240
+// ranks' have a finite sum.
+inline constexpr float kMostScale = 0x1p114f;
 
 enum class Scales { none, mean, class_means };  // as many float32 as their number
 

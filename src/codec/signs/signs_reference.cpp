@@ -24,7 +24,7 @@ class Signs final : public ReferenceCodec {
       const auto piece = group.subspan(at, std::min<std::size_t>(10240, group.size() - at));
       all += static_cast<double>(sum(piece, false) - sum(piece, true));
     }
-    return {.scale = static_cast<float>(std::min(all / static_cast<double>(group.size()), 0x1p116))};
+    return {.scale = static_cast<float>(std::min(all / static_cast<double>(group.size()), 0x1p114))};
   }
 
   Bytes encode(const ReferencePiece& p) const override {
@@ -38,7 +38,7 @@ class Signs final : public ReferenceCodec {
     } else {
       m[0] = tensor_ ? p.selection.scale : (rest - negatives) / n;
     }
-    for (float& scale : m) scale = std::min(scale, 0x1p116f);
+    for (float& scale : m) scale = std::min(scale, 0x1p114f);
     Bytes bytes(4 * scales_ + (p.a.size() + 7) / 8);
     std::memcpy(bytes.data(), m.data(), 4 * scales_);
     for (std::size_t i = 0; i < p.a.size(); ++i)
