@@ -15,6 +15,11 @@ void reserve(ChosenParts& chosen, const CallPlan& plan) {
   insist([&] { chosen.choices.reserve(plan.parts.size()), chosen.routes.reserve(plan.parts.size()); });
 }
 
+void find_routes(ChosenParts& chosen, const Chooser& chooser, const CallPlan& plan, int ranks) {
+  for (std::size_t p = 0; p < plan.parts.size(); ++p)
+    chosen.routes.push_back(insist([&] { return plan.route(p, chosen.choices[p], chooser.hierarchy(), ranks); }));
+}
+
 // Null: it can be repeated.
 const char* obstacle(Chooser& chooser, const ChoiceQuery& query, int ranks, const PartDecision* decision) {
   if (!decision) return "not in the record of CRIMP_REPLAY";
@@ -66,8 +71,15 @@ ChosenParts repeat(Chooser& chooser, const CallPlan& plan, int ranks, const Call
                                 .halves = part->halves});
     }
   }
-  for (std::size_t p = 0; p < plan.parts.size(); ++p)
-    chosen.routes.push_back(insist([&] { return plan.route(p, chosen.choices[p], chooser.hierarchy(), ranks); }));
+  find_routes(chosen, chooser, plan, ranks);
+  return chosen;
+}
+
+ChosenParts choose_headers_first(Chooser& chooser, const CallPlan& plan, int ranks) {
+  ChosenParts chosen;
+  reserve(chosen, plan);
+  for (const PlannedPart& part : plan.parts) chosen.choices.push_back(chooser.headers_first(part.query, ranks));
+  find_routes(chosen, chooser, plan, ranks);
   return chosen;
 }
 
@@ -109,9 +121,7 @@ ChosenParts choose(Chooser& chooser, const CallPlan& plan, Transport& transport,
     chosen.pass = early ? PassReason::early : PassReason::slower;
     return chosen;
   }
-  for (std::size_t p = 0; p < plan.parts.size(); ++p)
-    chosen.routes.push_back(
-        insist([&] { return plan.route(p, chosen.choices[p], chooser.hierarchy(), transport.size()); }));
+  find_routes(chosen, chooser, plan, transport.size());
   return chosen;
 }
 

@@ -26,6 +26,8 @@ struct ChosenParts {
 ChosenParts choose(Chooser&, const CallPlan&, Transport&, const PlainAllreduce&,
                    const std::function<CodecCost(const PlannedPart&)>& time,
                    const std::function<Backend*()>& backend = {});
+// Of a call that will likely be declined (Chooser::headers_first()). Collective where nodes must be opened.
+ChosenParts choose_headers_first(Chooser&, const CallPlan&, int ranks);
 
 // As a job before did (CRIMP_REPLAY); a part takes the codec's first algorithm where that says nothing of it (null), or
 // cannot be; then `*repeated` is false. Collective where nodes must be opened.

@@ -175,6 +175,13 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
   }
 }
 
+Choice Chooser::headers_first(const ChoiceQuery& query, int ranks) {
+  const Choice named = forced_ == "auto" ? Choice{.algorithm = Algorithm::one_shot}
+                                         : forced(forced_, query, ranks, device_, [this] { return nodes(); });
+  if (!entry_of(named.algorithm).one_exchange) return named;
+  return {.algorithm = insist([&] { return first_algorithm(query, ranks); }), .why = "calls like it were no gradients"};
+}
+
 Chooser::Settled Chooser::settled(const ChoiceQuery& query, const Choice& choice) const {
   if (forced_ != "auto" || !choice.plain || choice.early || choice.trial) return {};
   const auto codec = codecs_.find(query.codec);

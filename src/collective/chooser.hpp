@@ -36,6 +36,9 @@ class Chooser {
   Choice choose(Transport&, const ChoiceQuery&, const PlainAllreduce&,
                 const std::function<CodecCost(const Codec&)>& time, bool same_call = false,
                 const std::function<Backend*()>& backend = {});
+  // In its place where the call will likely be declined, so that headers are to come first: nothing is tried or
+  // measured, and no one exchange brings payloads as well.
+  Choice headers_first(const ChoiceQuery&, int ranks);
   // How long the call took that choose() made this choice for. Not called: it failed.
   void took(const ChoiceQuery&, const Choice&, double s);
   // What choose() has said of a call is what it will say of the next one with the same query: plain MPI, and nothing is

@@ -22,6 +22,7 @@
 #include "mpi/arrivals.hpp"
 #include "mpi/call_values.hpp"
 #include "mpi/context.hpp"
+#include "mpi/declined_calls.hpp"
 #include "mpi/known_passes.hpp"
 #include "mpi/mpi_node.hpp"
 #include "mpi/new_names.hpp"
@@ -186,6 +187,7 @@ class Session {
   double waited_s_ = 0;               // ahead of the call under way
   std::uint32_t in_trace_ = 0;
   KnownPasses passes_;
+  DeclinedCalls declined_;
   bool idle_waits_ = false;
   std::optional<MpiHierarchy> nodes_;               // nothing: not needed yet, or none
   StateFailures state_failures_, save_failures_;    // of CRIMP_STATE_DIR; of crimp_save

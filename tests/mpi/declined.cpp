@@ -1,0 +1,80 @@
+// Calls that name no tensors and are left to MPI for their values, time after time: what Crimp sends of its own for
+// them does not grow with the calls' bytes once that is known, and where no gradient has ever come it is not sent for
+// each of them. Gradients of the same size are compressed all the same.
+#include "check.hpp"
+
+using check::expected, check::rank, check::size;
+
+namespace {
+
+long exchanges = 0, sent = 0;  // of this rank, by Crimp's own allgathers
+
+}  // namespace
+
+// In place of MPI's for whoever looks it up, as Crimp does.
+extern "C" int PMPI_Iallgather(const void* send, int n, MPI_Datatype type, void* to, int each, MPI_Datatype of,
+                               MPI_Comm comm, MPI_Request* request) {
+  static const auto next = reinterpret_cast<decltype(&PMPI_Iallgather)>(check::in_libmpi("PMPI_Iallgather"));
+  int bytes = 0;
+  MPI_Type_size(type, &bytes);
+  ++exchanges, sent += static_cast<long>(n) * bytes;
+  return next(send, n, type, to, each, of, comm, request);
+}
+
+namespace {
+
+enum class Values { gradient, metrics };
+
+// Metrics are of one sign on the last rank, which alone knows that they are none.
+void call(int count, Values values, unsigned salt) {
+  std::vector<float> in(static_cast<std::size_t>(count)), out(in.size()), plain(in.size());
+  for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(check::value(i, rank, salt));
+  if (values == Values::metrics && rank == size - 1)
+    for (float& x : in) x = std::abs(x);
+  CHECK(MPI_Allreduce(in.data(), out.data(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD) == MPI_SUCCESS);
+  check::native_allreduce(in.data(), plain.data(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  if (values == Values::metrics) {
+    CHECK(out == plain, "not MPI's bits");
+    ++expected["passed_through.no_gradient>"];
+    return;
+  }
+  for (std::size_t i = 0; i < in.size(); ++i)
+    CHECK(std::abs(out[i] - plain[i]) < 0.01f, "%g", static_cast<double>(out[i]));
+}
+
+// Of one call of that size, on the average, in bytes.
+long sent_for(int calls, int count, Values values, unsigned salt) {
+  exchanges = sent = 0;
+  for (int i = 0; i < calls; ++i) call(count, values, salt + static_cast<unsigned>(i));
+  return sent / calls;
+}
+
+constexpr int kCount = 20000, kOther = 20100;
+constexpr long kHeader = 512, kPayload = 2 * kCount;  // no header is as long; fp16
+
+}  // namespace
+
+int main() {
+  check::begin();
+  sent_for(2, kCount, Values::metrics, 0);
+  // Then by headers alone.
+  CHECK(sent_for(30, kCount, Values::metrics, 100) <= kHeader, "%ld bytes a call", sent / 30);
+  CHECK(exchanges >= 30, "%ld exchanges: each call is asked about", exchanges);
+  sent_for(600, kCount, Values::metrics, 200);
+  CHECK(sent_for(100, kCount, Values::metrics, 800) <= kHeader, "%ld bytes a call", sent / 100);
+  CHECK(exchanges <= 10, "%ld exchanges: of 65 calls one is asked about", exchanges);
+
+  // A gradient is found again, soon, and what has been one is asked about each time.
+  for (int i = 0; i < 70; ++i) call(kCount, Values::gradient, 1000 + static_cast<unsigned>(i));
+  CHECK(sent_for(20, kCount, Values::gradient, 1100) >= kPayload, "%ld bytes a call", sent / 20);
+  sent_for(200, kCount, Values::metrics, 1200);
+  CHECK(sent_for(20, kCount, Values::gradient, 1400) >= kPayload, "%ld bytes a call", sent / 20);
+
+  // Where they come in turns, one by one.
+  for (int i = 0; i < 150; ++i) {
+    call(kOther, Values::metrics, 2000 + static_cast<unsigned>(i));
+    CHECK(sent_for(1, kOther, Values::gradient, 2200 + static_cast<unsigned>(i)) >= kPayload, "%ld bytes", sent);
+  }
+  expected["calls>"] = 20 + 20 + 150;
+  return check::finish();
+}
