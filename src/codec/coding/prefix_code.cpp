@@ -9,10 +9,7 @@
 #define CRIMP_PREFIX_CODE_TABLES
 namespace crimp::threelc {
 
-inline constexpr std::size_t kStreams = 4,
-                             kFrame =
-                                 3 + 2 * (kStreams - 1);  // density, bytes coded, bytes of all streams but the last
-inline constexpr std::size_t kBatch = 5;                  // symbols per refill: 5 * 11 + 7 bits fit 64
+inline constexpr std::size_t kBatch = 5;  // symbols per refill: 5 * 11 + 7 bits fit 64
 static_assert(kBatch * kLongestCode + 7 < 64);
 
 struct Tables {

@@ -11,6 +11,9 @@ inline constexpr int kDensities = 16;
 inline constexpr int kLongestCode = 11;      // bits
 inline constexpr std::uint8_t kPlain = 255;  // in place of a density: the bytes follow as they are
 inline constexpr std::size_t kMostSymbols = 2048;
+inline constexpr std::uint32_t kStreams = 4;
+// Bytes ahead of the streams: density, bytes coded, bytes of all streams but the last.
+inline constexpr std::uint32_t kFrame = 3 + 2 * (kStreams - 1);
 
 // The code of one density: lengths of all 256 byte values, and their canonical codes, first bit lowest.
 struct PrefixCode {

@@ -12,7 +12,6 @@
 
 namespace crimp::threelc {
 
-inline constexpr std::uint32_t kStreams = 4, kFrame = 3 + 2 * (kStreams - 1);
 static_assert(kMostSymbols <= kStreams * device::kThreads);
 
 static __device__ const DensityTables kDevicePrefix = density_tables();

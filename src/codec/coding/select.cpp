@@ -22,7 +22,7 @@
 namespace crimp::select {
 
 // Counts of a pass: keys >= high, keys in [low, high), and how many of these were kept (the first `room`).
-struct Tally {
+struct PassCounts {
   std::uint64_t above = 0, between = 0, kept = 0;
 };
 inline constexpr std::size_t kReadAhead = 8192, kPickAhead = 4096;  // bytes
@@ -63,13 +63,13 @@ HWY_INLINE Vi keys(const float* values, const float* residual, std::uint64_t i) 
 }
 
 template <Side side, bool has_residual>
-HWY_INLINE Tally sift(const float* HWY_RESTRICT values, const float* HWY_RESTRICT residual, std::uint64_t count,
-                      std::int32_t low, std::int32_t high, float* HWY_RESTRICT kept, std::uint64_t room) {
+HWY_INLINE PassCounts sift(const float* HWY_RESTRICT values, const float* HWY_RESTRICT residual, std::uint64_t count,
+                           std::int32_t low, std::int32_t high, float* HWY_RESTRICT kept, std::uint64_t room) {
   const Df d;
   const Di di;
   const std::size_t lanes = hn::Lanes(di);
   // 2^20 elements at a time, so that 32-bit lane counters hold.
-  Tally tally;
+  PassCounts tally;
   const auto below_low = hn::Set(di, low - 1), below_high = hn::Set(di, high - 1);
   std::uint64_t i = 0;
   while (i + 4 * lanes <= count) {
@@ -117,14 +117,14 @@ HWY_INLINE Tally sift(const float* HWY_RESTRICT values, const float* HWY_RESTRIC
 }
 
 template <Side side>
-HWY_INLINE Tally sift_side(const float* values, const float* residual, std::uint64_t count, std::int32_t low,
-                           std::int32_t high, float* kept, std::uint64_t room) {
+HWY_INLINE PassCounts sift_side(const float* values, const float* residual, std::uint64_t count, std::int32_t low,
+                                std::int32_t high, float* kept, std::uint64_t room) {
   return residual ? sift<side, true>(values, residual, count, low, high, kept, room)
                   : sift<side, false>(values, residual, count, low, high, kept, room);
 }
 
-Tally Sift(const float* values, const float* residual, std::uint64_t count, Side side, std::int32_t low,
-           std::int32_t high, float* kept, std::uint64_t room) {
+PassCounts Sift(const float* values, const float* residual, std::uint64_t count, Side side, std::int32_t low,
+                std::int32_t high, float* kept, std::uint64_t room) {
   switch (side) {
     case Side::positive: return sift_side<Side::positive>(values, residual, count, low, high, kept, room);
     case Side::negative: return sift_side<Side::negative>(values, residual, count, low, high, kept, room);
@@ -263,7 +263,7 @@ Found find(const float* values, const float* residual, std::uint64_t count, std:
     // Zeros are never kept: where too few keys are beyond them, zero is the answer.
     from = std::clamp(from, std::max(low, 1), high - 1);
     to = std::clamp(to, from + 1, high);
-    const Tally tally = HWY_DYNAMIC_DISPATCH(Sift)(values, residual, count, side, from, to, room, capacity);
+    const PassCounts tally = HWY_DYNAMIC_DISPATCH(Sift)(values, residual, count, side, from, to, room, capacity);
     if (tally.above >= k) {
       low = to;
       candidates = tally.above - above;
@@ -294,7 +294,7 @@ Found find(const float* values, const float* residual, std::uint64_t count, std:
     }
     if (high == 1) return kZero;
   }
-  const Tally tally = HWY_DYNAMIC_DISPATCH(Sift)(values, residual, count, side, low, high, room, 0);
+  const PassCounts tally = HWY_DYNAMIC_DISPATCH(Sift)(values, residual, count, side, low, high, room, 0);
   return {low, tally.above, tally.between};
 }
 

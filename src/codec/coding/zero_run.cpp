@@ -11,10 +11,10 @@
 namespace crimp::threelc {
 
 // What each coded byte stands for; 4 KiB, in L1 while it is used.
-struct Expansion {
+struct ExpansionTable {
   std::uint8_t bytes[256][16];
   std::uint8_t length[256];
-  constexpr Expansion() : bytes{}, length{} {
+  constexpr ExpansionTable() : bytes{}, length{} {
     for (unsigned b = 0; b < 256; ++b) {
       for (auto& zero : bytes[b]) zero = kZeroByte;
       if (b < kFirstRun) bytes[b][0] = static_cast<std::uint8_t>(b);
@@ -22,7 +22,7 @@ struct Expansion {
     }
   }
 };
-inline constexpr Expansion kExpansion;
+inline constexpr ExpansionTable kExpansion;
 inline constexpr std::size_t kStep = 32;
 static_assert(kStep * kLongestRun + kStep <= kExpansionSlack);
 

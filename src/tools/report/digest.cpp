@@ -11,8 +11,8 @@
 #include "core/error.hpp"
 #include "core/report.hpp"
 #include "core/settings.hpp"
-#include "report/advice.hpp"
 #include "report/heat_map.hpp"
+#include "report/hints.hpp"
 
 namespace crimp::tools {
 namespace {
@@ -278,15 +278,15 @@ Json excluded_object(const Figures& f) {
   return out;
 }
 
-Json advice_array(const std::vector<Advice>& all) {
+Json advice_array(const std::vector<Hint>& all) {
   Json out = Json::array();
-  for (const Advice& a : all)
-    out.push_back({{"id", a.id},
-                   {"level", a.level},
-                   {"share", a.share},
-                   {"figure", a.figure},
-                   {"text", a.text},
-                   {"try", a.advice}});
+  for (const Hint& h : all)
+    out.push_back({{"id", h.id},
+                   {"level", h.level},
+                   {"share", h.share},
+                   {"figure", h.figure},
+                   {"text", h.text},
+                   {"try", h.advice}});
   return out;
 }
 
@@ -344,7 +344,7 @@ Json digest_of(const Figures& f) {
              {"control", control_object(f)},
              {"passed", passed_object(f)},
              {"excluded", excluded_object(f)},
-             {"advice", advice_array(advice_of(f, pictures))}};
+             {"advice", advice_array(hints_of(f, pictures))}};
     out["missing"] = missing_array(out, f);
     return out;
   } catch (const Error&) {

@@ -1,4 +1,4 @@
-#include "report/advice.hpp"
+#include "report/hints.hpp"
 
 #include <fmt/format.h>
 
@@ -450,9 +450,9 @@ constexpr Rule kRules[] = {
 
 }  // namespace
 
-std::vector<Advice> advice_of(const Figures& figures, const std::vector<StepPicture>& pictures) {
+std::vector<Hint> hints_of(const Figures& figures, const std::vector<StepPicture>& pictures) {
   const Job job{figures, pictures, figures.time.took_s > 0 ? figures.time.took_s : figures.all.total_s};
-  std::vector<Advice> out;
+  std::vector<Hint> out;
   for (const Rule& rule : kRules) {
     auto found = rule.look(job);
     if (!found) continue;
@@ -461,8 +461,8 @@ std::vector<Advice> advice_of(const Figures& figures, const std::vector<StepPict
     out.push_back(
         {rule.id, kLevels[level], share, std::move(found->figure), std::move(found->text), std::move(found->advice)});
   }
-  const auto rank = [](const Advice& a) { return a.level == "high" ? 2 : a.level == "medium" ? 1 : 0; };
-  std::stable_sort(out.begin(), out.end(), [&](const Advice& a, const Advice& b) {
+  const auto rank = [](const Hint& a) { return a.level == "high" ? 2 : a.level == "medium" ? 1 : 0; };
+  std::stable_sort(out.begin(), out.end(), [&](const Hint& a, const Hint& b) {
     return rank(a) != rank(b) ? rank(a) > rank(b) : a.share > b.share;
   });
   if (out.empty())

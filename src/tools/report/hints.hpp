@@ -8,7 +8,7 @@
 
 namespace crimp::tools {
 
-struct Advice {
+struct Hint {
   const char* id;      // of the rule
   std::string level;   // high | medium | low: of the share, or because nothing was compressed or something failed
   double share;        // of the time in calls that this is about, 0 to 1; 0: not known
@@ -18,6 +18,6 @@ struct Advice {
 };
 
 // Best first. Never empty: where no rule fires it says so, with the figures that it looked at.
-std::vector<Advice> advice_of(const Figures&, const std::vector<StepPicture>&);
+std::vector<Hint> hints_of(const Figures&, const std::vector<StepPicture>&);
 
 }  // namespace crimp::tools
