@@ -184,8 +184,10 @@ class LowRank final : public Rounds<LowRank> {
                   .q_cols = ~std::uint64_t{0},
                   .calls = powersgd::parameters_of(codec()).start};
     if (transport_.rank() == 0)
-      log(LogLevel::warn,
-          "powersgd: the ranks know different extents of a call's tensors (from crimp_set_extents, or after a corrupt exchange); they are found anew");
+      logged("that extents are found anew", [] {
+        log(LogLevel::warn,
+            "powersgd: the ranks know different extents of a call's tensors (from crimp_set_extents, or after a corrupt exchange); they are found anew");
+      });
     plan_ = insist([&] { return factors_of(part_, call_, false); });
     place();
     try {
@@ -256,8 +258,10 @@ class LowRank final : public Rounds<LowRank> {
                                        {share, found.cols.size()}, ranks());
       share += found.cols.size();
       if (known.cols && transport_.rank() == 0)
-        log(LogLevel::debug, "powersgd: '" + part_.layout->segments[found.segment].key + "' is a matrix of " +
-                                 std::to_string(div_up(count, known.cols)) + " x " + std::to_string(known.cols));
+        logged("a tensor's extents", [&] {
+          log(LogLevel::debug, "powersgd: '" + part_.layout->segments[found.segment].key + "' is a matrix of " +
+                                   std::to_string(div_up(count, known.cols)) + " x " + std::to_string(known.cols));
+        });
     }
     for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
       powersgd::Extents* known = extents_of(call_, plan_.segments[i]);

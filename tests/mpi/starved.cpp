@@ -3,8 +3,9 @@
 // others.
 //   starved HOW [named-|nonblocking-|persistent-]WHAT TOLERANCE [COUNT]
 // HOW: once, the n-th alone fails; full, from the n-th on the heap grows no more until the call has ended. WHAT: new,
-// every call is of other tensors than those before, so that it must be planned; again, of the same; first, every call
-// is the first one on its communicator; scatter-..., of MPI_Reduce_scatter with shares of different sizes,
+// every call is of other tensors than those before, so that it must be planned; again, of the same; renamed, of others
+// that are as long, so that every call has as many allocations; first, every call is the first one on its communicator;
+// scatter-..., of MPI_Reduce_scatter with shares of different sizes,
 // nonblocking-scatter-... of MPI_Ireduce_scatter. TOLERANCE: how far a sum of COUNT or more values within [-1, 1) may
 // be from the exact one.
 #include <dlfcn.h>
@@ -79,7 +80,7 @@ void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { releas
 
 namespace {
 
-bool named = false, nonblocking = false, persistent = false, scattered = false, first = false;
+bool named = false, renamed = false, nonblocking = false, persistent = false, scattered = false, first = false;
 double tolerance = 0;
 
 #if MPI_VERSION >= 4
@@ -97,6 +98,7 @@ int allreduce_init(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_
 struct Buffers {
   std::vector<float> in, out;
   std::vector<int> shares;
+  std::string names[3] = {"first.weight", "first.bias", "second.weight"};
 };
 
 // By a request, whose sum is decoded here where MPI says that it is complete.
@@ -127,7 +129,7 @@ int sum(Buffers& b, MPI_Comm comm) {
   if (scattered) return MPI_Reduce_scatter(b.in.data(), b.out.data(), b.shares.data(), MPI_FLOAT, MPI_SUM, comm);
   if (!named) return MPI_Allreduce(b.in.data(), b.out.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, comm);
   const crimp_segment tensors[] = {
-      {"first.weight", count / 2}, {"first.bias", 100}, {"second.weight", count - count / 2 - 100}};
+      {b.names[0].c_str(), count / 2}, {b.names[1].c_str(), 100}, {b.names[2].c_str(), count - count / 2 - 100}};
   return crimp_allreduce(b.in.data(), b.out.data(), count, CRIMP_FLOAT32, comm, tensors, 3);
 }
 
@@ -137,6 +139,11 @@ bool call(std::uint64_t count, int victim, long n) {
             std::vector<int>(static_cast<std::size_t>(size), 100)};
   for (std::size_t i = 0; i < count; ++i) b.in[i] = static_cast<float>(check::value(i, rank));
   b.shares[0] = static_cast<int>(count) - 100 * (size - 1);
+  if (renamed) {
+    static int calls = 10000;
+    ++calls;
+    for (std::string& name : b.names) name += std::to_string(calls);
+  }
   const std::vector<float>& out = b.out;
   MPI_Comm comm = MPI_COMM_WORLD;
   if (first) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
@@ -181,6 +188,7 @@ int main(int, char** argv) {
   const std::string how = argv[1], what = argv[2];
   forever = how == "full";
   named = what.find("named") == 0;
+  renamed = what == "named-renamed";
   persistent = what.find("persistent") == 0;
   nonblocking = persistent || what.find("nonblocking") == 0;
   scattered = what.find("scatter") != std::string::npos;
