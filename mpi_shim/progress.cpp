@@ -245,9 +245,16 @@ Lane::~Lane() {
   PMPI_Comm_free(&comm_);
 }
 
-bool all_of(MPI_Comm comm, bool mine) {
+std::string for_threads(MPI_Comm comm, const char* what) {
+  return "for the others to " + std::string(what) + " for the thread of " + name_of(comm) +
+         " (CRIMP_PROGRESS=thread). Likely a rank runs without Crimp, or is late or dead";
+}
+
+bool all_of(MPI_Comm comm, int rank, int size, bool mine) {
   int here = mine, least = 0;
-  check_mpi(PMPI_Allreduce(&here, &least, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
+  MPI_Request request;
+  check_mpi(PMPI_Iallreduce(&here, &least, 1, MPI_INT, MPI_MIN, comm, &request), "MPI_Iallreduce");
+  wait_for(request, rank, size, [&] { return for_threads(comm, "say whether there is what they need"); });
   return least;
 }
 
@@ -267,10 +274,10 @@ bool asks_for_threads() {
 void open_lanes() {
   const Runtime& runtime = Runtime::get();
   if (runtime.late() || !runtime.usable() || runtime.settings().progress != "thread") return;
-  int level = MPI_THREAD_SINGLE, rank = 0;
-  PMPI_Query_thread(&level);
+  int rank = 0, size = 1;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  if (all_of(MPI_COMM_WORLD, level >= MPI_THREAD_MULTIPLE)) {
+  PMPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (all_of(MPI_COMM_WORLD, rank, size, many_threads())) {
     check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, MPI_COMM_NULL_DELETE_FN, &Lanes::get().keyval, nullptr),
               "MPI_Comm_create_keyval");
     Lanes::get().open.store(true, std::memory_order_release);
@@ -292,7 +299,10 @@ void open_lane(MPI_Comm comm) {
   MPI_Comm own;
   int rank = 0;
   check_mpi(PMPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-  check_mpi(PMPI_Comm_split(comm, 0, rank, &own), "MPI_Comm_split");
+  {
+    const StallGuard guard(rank, size, [&] { return for_threads(comm, "make a communicator"); });
+    check_mpi(PMPI_Comm_split(comm, 0, rank, &own), "MPI_Comm_split");
+  }
   check_mpi(PMPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   std::unique_ptr<Lane> lane;
   bool ready = true;
@@ -305,7 +315,7 @@ void open_lane(MPI_Comm comm) {
     if (!told.exchange(true)) logged("a thread for sums that do not block", [&] { log(LogLevel::warn, e.what()); });
     ready = false;
   }
-  if (all_of(comm, ready)) {
+  if (all_of(comm, rank, size, ready)) {
     check_mpi(PMPI_Comm_set_attr(comm, lanes.keyval, lane.release()), "MPI_Comm_set_attr");
     return;
   }

@@ -26,6 +26,8 @@
 namespace crimp {
 namespace {
 
+// What the program's call would take without Crimp is timed, so it blocks, as that does. The ranks have met just before
+// (collective/measure.hpp).
 void sum_plain(MPI_Comm comm, float* buffer, std::uint64_t count) {
   check_mpi(PMPI_Allreduce(MPI_IN_PLACE, buffer, static_cast<int>(count), MPI_FLOAT, MPI_SUM, comm), "MPI_Allreduce");
 }
@@ -187,9 +189,15 @@ bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
 
 bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& values, PassReason* why) {
   const auto sum = [this](std::span<std::int64_t> numbers) {
-    check_mpi(
-        PMPI_Allreduce(MPI_IN_PLACE, numbers.data(), static_cast<int>(numbers.size()), MPI_INT64_T, MPI_SUM, comm_),
-        "MPI_Allreduce");
+    MPI_Request summed;
+    check_mpi(PMPI_Iallreduce(MPI_IN_PLACE, numbers.data(), static_cast<int>(numbers.size()), MPI_INT64_T, MPI_SUM,
+                              comm_, &summed),
+              "MPI_Iallreduce");
+    wait_for(summed, rank_, size_, [this] {
+      return "on " + name_of(comm_) +
+             " for the others to say which calls bring the same tensors again; all took part in the call itself. Likely a "
+             "rank or its network is slow, stopped or dead";
+    });
     stand_aside();
   };
   SketchedCall seen{{}, request.send, request.receive};

@@ -4,6 +4,7 @@
 //                         element less, is a maximum, sums integers, or follows MPI_Pcontrol(0). MPI forbids the first
 //                         three; all hang
 //   stalls late S         rank 1 comes S seconds late to a call, and as late to MPI_Finalize: right, only slow
+//   stalls lane N         rank 1 makes a communicator, and takes part in N exchanges that give it a thread, past Crimp
 //   stalls preload        nothing is wrong with the program
 #include <unistd.h>
 
@@ -16,6 +17,18 @@ constexpr int kCount = 16384;  // CRIMP_MIN_COUNT
 void sum(int count, MPI_Op op = MPI_SUM, MPI_Datatype type = MPI_FLOAT) {
   std::vector<float> in(static_cast<std::size_t>(count)), out(in.size());
   CHECK(MPI_Allreduce(in.data(), out.data(), count, type, op, MPI_COMM_WORLD) == MPI_SUCCESS);
+}
+
+void lane(int exchanges) {
+  MPI_Comm copy = MPI_COMM_NULL, own = MPI_COMM_NULL;
+  if (check::rank == 0) {
+    MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+    return;
+  }
+  const auto dup = reinterpret_cast<decltype(&MPI_Comm_dup)>(check::in_libmpi("PMPI_Comm_dup"));
+  const auto split = reinterpret_cast<decltype(&MPI_Comm_split)>(check::in_libmpi("PMPI_Comm_split"));
+  dup(MPI_COMM_WORLD, &copy);
+  if (exchanges > 0) split(copy, 0, check::rank, &own);
 }
 
 }  // namespace
@@ -34,6 +47,10 @@ int main(int argc, char** argv) {
     if (other) sleep(static_cast<unsigned>(number));
     MPI_Finalize();
     return status;
+  }
+  if (mode == "lane") {
+    lane(number);
+    return check::finish();
   }
   for (int i = 0; i < number; ++i) sum(kCount);
   if (mode == "counts") sum(kCount - other);
