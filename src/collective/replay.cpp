@@ -1,8 +1,6 @@
 #include "collective/replay.hpp"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -11,6 +9,7 @@
 #include "core/build_id.hpp"
 #include "core/digest.hpp"
 #include "core/error.hpp"
+#include "core/file_text.hpp"
 #include "core/json_text.hpp"
 
 namespace crimp {
@@ -175,14 +174,12 @@ void warn_of_gaps(const std::map<std::pair<std::string, std::uint64_t>, Decision
 }  // namespace
 
 Replay Replay::read(const std::string& file, const Settings& settings, int ranks, std::vector<std::string>& warnings) {
-  std::error_code error;
-  const auto status = std::filesystem::status(file, error);
-  if (!std::filesystem::exists(status)) refuse(file, "and there is no such file");
-  if (!std::filesystem::is_regular_file(status)) refuse(file, "which is not a regular file");
-  if (std::filesystem::file_size(file, error) > kMostBytes) refuse(file, "which is too large for a report");
-  std::ifstream stream(file, std::ios::binary);
-  std::string content((std::istreambuf_iterator<char>(stream)), {});
-  if (!stream) refuse(file, "which cannot be read");
+  std::string content;
+  try {
+    content = file_text(file, kMostBytes);
+  } catch (const std::runtime_error& e) {
+    refuse(file, std::string("which ") + e.what());
+  }
   return parse(file, content, settings, ranks, warnings);
 }
 

@@ -1,17 +1,14 @@
 #include "core/settings_file.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
-#include <system_error>
+
+#include "core/file_text.hpp"
 
 namespace crimp {
 namespace {
 
-constexpr std::uintmax_t kLongest = 1 << 20;
+constexpr std::size_t kLongest = 1 << 20;
 constexpr std::size_t kShownOfLine = 60;
 
 std::string_view trimmed(std::string_view text) {
@@ -45,17 +42,12 @@ std::vector<FileSetting> parse_settings_file(std::string_view text) {
 
 std::vector<FileSetting> read_settings_file(const std::string& path) {
   if (path == "/dev/null") return {};
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) throw std::runtime_error("it cannot be read: " + error.message());
-  if (!std::filesystem::is_regular_file(status)) throw std::runtime_error("it is no regular file");
-  if (std::filesystem::file_size(path, error) > kLongest)
-    throw std::runtime_error("it is longer than 1 MiB, which is too long for settings");
-  errno = 0;
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) throw std::runtime_error("it cannot be read: " + std::generic_category().message(errno));
-  const std::string text((std::istreambuf_iterator<char>(stream)), {});
-  if (!stream) throw std::runtime_error("it cannot be read");
+  std::string text;
+  try {
+    text = file_text(path, kLongest);
+  } catch (const std::runtime_error& e) {
+    throw std::runtime_error(std::string("it ") + e.what());
+  }
   return parse_settings_file(text);
 }
 

@@ -1,9 +1,7 @@
 #include "schedule/plan_file.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,7 +12,7 @@
 #include <system_error>
 #include <utility>
 
-#include "core/descriptor.hpp"
+#include "core/file_text.hpp"
 #include "core/json_text.hpp"
 #include "schedule/plan_json.hpp"
 
@@ -56,37 +54,15 @@ json json_of(const SavedPlan& plan) {  // without its tensors
   return out;
 }
 
-std::string cannot(const char* what, int error) {
-  return std::string("cannot be ") + what + ": " + std::generic_category().message(error);
-}
-
 // All of a regular file; none: there is no such file. Throws why not.
 std::string text_of(const std::string& path) {
   struct stat found;
-  if (::lstat(path.c_str(), &found) != 0) {
-    if (errno == ENOENT) return "";
-    throw std::runtime_error(cannot("read", errno));
+  if (::lstat(path.c_str(), &found) != 0 && errno == ENOENT) return "";
+  try {
+    return file_text(path, kLongest, Links::refused);
+  } catch (const std::runtime_error& e) {
+    throw std::runtime_error(e.what() + std::string(kOther));
   }
-  if (S_ISLNK(found.st_mode)) throw std::runtime_error("is a link, which is not followed; give the file's own name");
-  if (!S_ISREG(found.st_mode)) throw std::runtime_error("is no regular file; give another name");
-  int descriptor;
-  do descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
-  while (descriptor < 0 && errno == EINTR);
-  descriptor = beyond_standard(descriptor);
-  if (descriptor < 0) throw std::runtime_error(cannot("read", errno));
-  std::string text;
-  char part[1 << 14];
-  ssize_t n;
-  int error = 0;
-  do {
-    n = ::read(descriptor, part, sizeof part);
-    error = n < 0 ? errno : 0;
-    if (n > 0) text.append(part, static_cast<std::size_t>(n));
-  } while ((n > 0 && text.size() <= kLongest) || error == EINTR);
-  ::close(descriptor);
-  if (error) throw std::runtime_error(cannot("read", error));
-  if (text.size() > kLongest) throw std::runtime_error(std::string("is too long for a file of merge plans") + kOther);
-  return text;
 }
 
 }  // namespace

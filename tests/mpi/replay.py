@@ -209,9 +209,10 @@ def refuses(settings):
     text = json.dumps(of)
     os.mkfifo(at("fifo"))
     for name, why in {
-        "nowhere.json": "there is no such file",
-        ".": "not a regular file",
-        "fifo": "not a regular file",
+        "nowhere.json": "which cannot be read: No such file or directory",
+        ".": "which is no regular file",
+        "fifo": "which is no regular file",
+        "/proc/self/mem": "which cannot be read: Input/output error",
         write("half.json", text[: len(text) // 2]): "no JSON, or ends too early",
         write("other.json", '{"loss": 1}'): "no report of Crimp's",
         write("old.json", {**of, "per_rank": [{"calls": 3}] * ranks}): "a report without decisions",
