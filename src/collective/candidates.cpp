@@ -24,6 +24,7 @@ std::vector<Choice> of_codec(const ChoiceQuery& query, const NetworkModel& netwo
 
   Choice none{.why = "cheapest by the model", .plain_s = network.plain.at(static_cast<double>(query.plain_bytes))};
   none.limited = among_ranks.limited || among_nodes.limited;
+  if (none.limited) none.why = "cheapest by the model within CRIMP_QUALITY";
   std::vector<Choice> all;
   const auto add = [&](const Suitable& of, const NetworkModel& link, double more, bool nodes) {
     for (const AlgorithmEntry* entry : of) {
@@ -56,8 +57,6 @@ std::vector<Choice> of_codec(const ChoiceQuery& query, const NetworkModel& netwo
     c.why = "cheapest by the model, exact";
     c.predicted_s = cost.scan_s * static_cast<double>(query.count) + in_node(2);
   } else if (hierarchy && !one_node) add(among_nodes, hierarchy->leaders, in_node(3), true);
-  if (none.limited)
-    for (Choice& c : all) c.why = "cheapest by the model within CRIMP_QUALITY";
   if (!all.empty()) return all;
   Choice& only = all.emplace_back(none);
   only.algorithm = first_algorithm(*query.codec, network.ranks);

@@ -250,6 +250,15 @@ TEST_SUITE("chooser") {
     }
     CHECK(chosen("signsgd", kAny, &nodes).algorithm == Algorithm::two_shot);
     CHECK_FALSE(chosen("signsgd", kAny, &nodes).nodes);
+    // A node's exact sums are never considered for it.
+    const HierarchyModel one_node{NetworkModel::of(1, 30e-6, 0.0125e9, 4e9), {64, 1e-10, 5e-6}};
+    const auto limited = make_codec("3lc:s=1.75");
+    ChoiceQuery query{limited.get(), 4 << 20, 655360, 16 << 20, usual};
+    query.exact = limited.get();
+    const auto all = candidates(slow, &one_node, k3lc, query);
+    CHECK(all.size() >= 2);
+    for (const Choice& c : all)
+      CHECK((std::string(c.why).find("CRIMP_QUALITY") == std::string::npos) == (c.algorithm == Algorithm::node_sum));
   }
 
   TEST_CASE("with nodes of many ranks the leaders' exchange is considered") {
