@@ -29,11 +29,13 @@ enum class Answer { untried, f16, bf16, other };
 struct Operation {
   bool named;  // one of kSums
   Answer answer;
+  std::uint64_t note;  // this one's
 };
 
 struct Known {
   std::mutex mutex;
   std::map<MPI_Op, Operation> ops;
+  std::uint64_t notes = 0;  // so far
   static Known& get() {
     static auto& known = *new Known;  // leaked: MPI may be finalized from an exit handler
     return known;
@@ -137,13 +139,14 @@ Answer tried(MPI_Op op, MPI_Datatype type) {
   const Answer answer = what_it_adds(op, type, operation->named);  // without the lock: it is the program's code
   Known& known = Known::get();
   std::lock_guard lock(known.mutex);
-  known.ops[op].answer = answer;
+  if (const auto it = known.ops.find(op); it != known.ops.end()) it->second.answer = answer;
   return answer;
 }
 
 }  // namespace
 
 void note_op(MPI_User_function* function, MPI_Op op) {
+  forget_op(op, note_of(op));
   Dl_info info;
   if (!dladdr(reinterpret_cast<void*>(function), &info)) return;
   // The nearest symbol before a function without one is another function's.
@@ -154,15 +157,22 @@ void note_op(MPI_User_function* function, MPI_Op op) {
   if (!named && !in_known_library(info)) return;
   Known& known = Known::get();
   std::lock_guard lock(known.mutex);
-  known.ops[op] = {named, Answer::untried};
+  known.ops[op] = {named, Answer::untried, ++known.notes};
   any.store(true, std::memory_order_release);
 }
 
-void forget_op(MPI_Op op) {
-  if (!any.load(std::memory_order_acquire)) return;
+std::uint64_t note_of(MPI_Op op) {
+  if (!any.load(std::memory_order_acquire)) return 0;
+  const auto operation = known(op);
+  return operation ? operation->note : 0;
+}
+
+void forget_op(MPI_Op op, std::uint64_t note) {
+  if (note == 0) return;
   Known& known = Known::get();
   std::lock_guard lock(known.mutex);
-  known.ops.erase(op);
+  const auto it = known.ops.find(op);
+  if (it != known.ops.end() && it->second.note == note) known.ops.erase(it);
 }
 
 bool may_sum_halves(MPI_Op op) { return any.load(std::memory_order_acquire) && known(op); }

@@ -10,14 +10,18 @@
 #pragma once
 #include <mpi.h>
 
+#include <cstdint>
 #include <optional>
 
 #include "core/types.hpp"
 
 namespace crimp {
 
-void note_op(MPI_User_function* function, MPI_Op op);              // after MPI_Op_create; never calls it
-void forget_op(MPI_Op op);                                         // before MPI_Op_free
+void note_op(MPI_User_function* function, MPI_Op op);  // after MPI_Op_create; never calls it
+// Which note of note_op()'s the handle has, before MPI_Op_free; 0: none. forget_op(): after it, where it has freed the
+// operation. Another thread's may have got the handle by then, with a note of its own, which stays.
+std::uint64_t note_of(MPI_Op op);
+void forget_op(MPI_Op op, std::uint64_t note);
 bool may_sum_halves(MPI_Op op);                                    // by its name or its library
 std::optional<Dtype> summed_halves(MPI_Op op, MPI_Datatype type);  // of what; may_sum_halves()
 bool sums_halves(

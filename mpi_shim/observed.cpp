@@ -67,8 +67,11 @@ int op_create(const NextMpi& next, MPI_User_function* function, int commute, MPI
 }
 
 int op_free(const NextMpi& next, MPI_Op* op) {
-  if (op) forget_op(*op);
-  return next.Op_free(op);
+  const MPI_Op freed = op ? *op : MPI_OP_NULL;
+  const std::uint64_t note = note_of(freed);
+  const int rc = next.Op_free(op);
+  if (rc == MPI_SUCCESS) forget_op(freed, note);
+  return rc;
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 /* Preloaded before Crimp: a wait fails, where a test asks for it, after it has waited (MPI_Wait, or the MPI_Test that
- * completes a request), or the next operation is not made. */
+ * completes a request), or the next operation is not made, or not freed. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <mpi.h>
 
 int fail_wait; /* which wait from now on */
-int fail_op_create;
+int fail_op_create, fail_op_free;
 MPI_Comm fail_on;
 
 int PMPI_Op_create(MPI_User_function* function, int commute, MPI_Op* op) {
@@ -13,6 +13,13 @@ int PMPI_Op_create(MPI_User_function* function, int commute, MPI_Op* op) {
       (int (*)(MPI_User_function*, int, MPI_Op*))dlsym(RTLD_NEXT, "PMPI_Op_create");
   if (!fail_op_create) return next(function, commute, op);
   fail_op_create = 0;
+  return MPI_ERR_OTHER;
+}
+
+int MPI_Op_free(MPI_Op* op) {
+  int (*const next)(MPI_Op*) = (int (*)(MPI_Op*))dlsym(RTLD_NEXT, "MPI_Op_free");
+  if (!fail_op_free) return next(op);
+  fail_op_free = 0;
   return MPI_ERR_OTHER;
 }
 

@@ -3,8 +3,11 @@
 //   of infinity), flushing
 //                   (subnormals to zero), truncating (ties and all down), or resembling (adds right, by another name)
 //   halves SUM off  with Crimp off or without a codec: the operation is never tried
+//   halves SUM kept MPI_Op_free has failed once (libmpi_failing.so behind Crimp): the operation is what it was
 // What Crimp does not know as a sum passes, and is MPI's bits; it is not called before a call could be compressed, and
 // then once.
+#include <dlfcn.h>
+
 #include "check.hpp"
 
 using check::rank;
@@ -62,7 +65,8 @@ extern "C" __attribute__((visibility("default"), noinline)) void my_half_float16
 
 int main(int argc, char** argv) {
   kind = argv[1];
-  const bool off = argc > 2;
+  const std::string how = argc > 2 ? argv[2] : "";
+  const bool off = how == "off";
   check::begin();
   MPI_Datatype half;
   MPI_Type_contiguous(2, MPI_BYTE, &half);
@@ -70,6 +74,11 @@ int main(int argc, char** argv) {
   MPI_Op sum;
   MPI_Op_create(kind == "resembling" ? my_half_float16_sum : horovod::common::float16_sum, 1, &sum);
   CHECK(executed == 0, "%d times at MPI_Op_create", executed);
+  if (how == "kept") {
+    *static_cast<int*>(dlsym(RTLD_DEFAULT, "fail_op_free")) = 1;
+    MPI_Op same = sum;
+    CHECK(MPI_Op_free(&same) != MPI_SUCCESS && same == sum, "the operation was freed");
+  }
   std::vector<std::uint16_t> in(kCount), out(kCount), plain(kCount);
   for (std::size_t i = 0; i < in.size(); ++i) in[i] = half_of(check::value(i, rank) / 3);
 
