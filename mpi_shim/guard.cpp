@@ -78,6 +78,31 @@ void tell(MPI_Comm comm, const Error& error) {
   else tell_some(error);
 }
 
+// What MPI calls an error of ours; MPI_ERR_OTHER where it gives no code. No lock is held while MPI is asked: a handler
+// may leave by longjmp. Of two threads that ask for the same one's answer stays unused.
+int mpi_code_of(ErrorCode error) {
+  static std::mutex mutex;
+  static auto& codes = *new std::map<ErrorCode, int>;
+  static std::optional<int> common_class;
+  std::optional<int> error_class;
+  {
+    std::lock_guard lock(mutex);
+    if (const auto known = codes.find(error); known != codes.end()) return known->second;
+    error_class = common_class;
+  }
+  if (!error_class) {
+    int made = MPI_ERR_OTHER;
+    if (PMPI_Add_error_class(&made) != MPI_SUCCESS) return MPI_ERR_OTHER;
+    std::lock_guard lock(mutex);
+    if (!common_class) common_class = made;
+    error_class = common_class;
+  }
+  int code = MPI_ERR_OTHER;
+  if (PMPI_Add_error_code(*error_class, &code) != MPI_SUCCESS) return MPI_ERR_OTHER;
+  std::lock_guard lock(mutex);
+  return codes.emplace(error, code).first->second;
+}
+
 }  // namespace
 
 constinit thread_local Mark mark __attribute__((tls_model("initial-exec")));
@@ -132,17 +157,10 @@ int raise(MPI_Comm comm, const Error& error) {
     if (error.mpi_code() != MPI_SUCCESS) return error.mpi_code();
     if (!has_mpi()) return code;
 
-    static std::mutex mutex;
-    static auto& codes = *new std::map<ErrorCode, int>;
-    static int error_class = MPI_ERR_OTHER;
-    std::lock_guard lock(mutex);
-    if (codes.empty()) PMPI_Add_error_class(&error_class);
-    auto [it, added] = codes.emplace(error.code(), MPI_ERR_OTHER);
-    if (added) PMPI_Add_error_code(error_class, &it->second);
-    code = it->second;
+    code = mpi_code_of(error.code());
     std::string text = std::string("crimp: ") + text_of(error.code()) + ": " + error.what();
     text.resize(std::min<std::size_t>(text.size(), MPI_MAX_ERROR_STRING - 1));
-    PMPI_Add_error_string(code, text.c_str());
+    if (code != MPI_ERR_OTHER) PMPI_Add_error_string(code, text.c_str());
   } catch (const std::exception&) {  // no memory for saying more
   }
   if (has_mpi()) PMPI_Comm_call_errhandler(comm, code);
