@@ -90,6 +90,10 @@ Context Runtime::context() {
 }
 
 Session* Runtime::session(MPI_Comm comm, PassReason* why, const AllreduceRequest* request) {
+  if (!running()) {
+    *why = PassReason::off;
+    return nullptr;
+  }
   void* found = nullptr;
   int has = 0;
   check_mpi(PMPI_Comm_get_attr(comm, keyval_, &found, &has), "MPI_Comm_get_attr");
@@ -138,7 +142,7 @@ int Runtime::forget_nonblocking(MPI_Comm, int, void* sums, void*) {
 }
 
 std::shared_ptr<NonblockingSums> Runtime::nonblocking(MPI_Comm comm, PassReason* why) {
-  if (late()) {
+  if (late() || !running()) {
     *why = PassReason::unprepared;
     return nullptr;
   }
@@ -178,10 +182,7 @@ std::shared_ptr<NonblockingSums> Runtime::nonblocking(MPI_Comm comm, PassReason*
 }
 
 Session* Runtime::known_session(MPI_Comm comm) {
-  {
-    std::lock_guard lock(mutex_);
-    if (keyval_ == MPI_KEYVAL_INVALID || comm == MPI_COMM_NULL) return nullptr;
-  }
+  if (!running() || comm == MPI_COMM_NULL) return nullptr;
   void* found = nullptr;
   int has = 0;
   check_mpi(PMPI_Comm_get_attr(comm, keyval_, &found, &has), "MPI_Comm_get_attr");
@@ -200,7 +201,7 @@ void Runtime::finish() noexcept {
     std::lock_guard lock(mutex_);
     if (!running()) return;
     // Attributes of communicators that the program never frees are not deleted by MPI; those that are find their
-    // session gone.
+    // session gone. A callback of MPI_Finalize's may still ask for one, and gets none.
     left.swap(sessions_);
     nonblocking_.clear();
     state_.store(State::finished, std::memory_order_release);
