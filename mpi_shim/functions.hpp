@@ -8,7 +8,6 @@ namespace crimp {
 
 enum class Handling {
   compressed,  // where type, operation and count allow it
-  looked_at,   // exported, for buffers in device memory; MPI does the rest
   left,        // not exported: MPI's alone
 };
 
@@ -60,7 +59,7 @@ constexpr const MpiFunction* reduction(std::string_view symbol) {
 }
 
 constexpr std::string_view text(Handling handling) {
-  constexpr std::string_view kTexts[] = {"compressed", "left to MPI but for device memory", "left to MPI"};
+  constexpr std::string_view kTexts[] = {"compressed", "left to MPI"};
   return kTexts[static_cast<int>(handling)];
 }
 

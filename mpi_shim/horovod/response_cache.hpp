@@ -29,8 +29,7 @@ class ResponseCache {
   void clear();
   std::uint64_t version() const { return version_; }  // changes whenever a bit may stand for another tensor
   std::size_t bits() const { return by_bit_.size(); }
-  bool has(const std::string& name) const { return bits_.count(name) != 0; }
-  std::size_t bit(const std::string& name) const { return bits_.at(name); }  // has(name)
+  std::size_t bit(const std::string& name) const { return bits_.at(name); }  // of a tensor that it has
 
  private:
   using Entry = std::list<Response>::iterator;

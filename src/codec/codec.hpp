@@ -208,7 +208,5 @@ std::span<const CodecInfo> codecs();
 // momentum) and force=1 (a memory with which the codec is known to diverge). Throws Error{codec_unknown} that names the
 // bad part and lists what is legal.
 std::shared_ptr<const Codec> make_codec(std::string_view spec);
-// The codec with this wire id, default parameters; null where unknown. For reading traits of what arrived.
-const CodecInfo* find_codec(std::uint8_t wire_id);
 
 }  // namespace crimp

@@ -58,10 +58,4 @@ std::shared_ptr<const Codec> make_codec(std::string_view spec) {
                                             " (crimp info --codecs lists their parameters)");
 }
 
-const CodecInfo* find_codec(std::uint8_t wire_id) {
-  for (const auto& info : codecs())
-    if (info.traits.wire_id == wire_id) return &info;
-  return nullptr;
-}
-
 }  // namespace crimp

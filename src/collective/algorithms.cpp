@@ -1,7 +1,6 @@
 #include "collective/algorithms.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <new>
 #include <vector>
@@ -147,15 +146,6 @@ std::string algorithms_for(const Codec& codec, int ranks) {
   return names;
 }
 
-std::uint64_t chunk_elements(std::uint64_t setting, const Codec& codec, int ranks, Algorithm algorithm) {
-  return entry_of(algorithm).chunk_elements(setting ? setting : kDefaultChunk, codec, ranks);
-}
-
-std::uint64_t RoutePlan::next_id() {
-  static std::atomic<std::uint64_t> next{0};
-  return next.fetch_add(1, std::memory_order_relaxed);
-}
-
 std::shared_ptr<const RoutePlan> plan_route(Algorithm algorithm, const PartPlan& part, std::uint64_t chunk, int ranks,
                                             int radix) {
   const AlgorithmEntry& entry = entry_of(algorithm);
@@ -178,18 +168,6 @@ std::shared_ptr<const RoutePlan> plan_route(Algorithm algorithm, const PartPlan&
   route->any_backend = entry.any_backend && !relayed;  // relays copy bodies, on the host
   route->host_bodies = entry.host_bodies || relayed;
   return route;
-}
-
-void decline(CallBuffers& buffers) {
-  buffers.flags |= kFlagNoMemory;
-  buffers.arena = buffers.values = nullptr;
-}
-
-CollectiveResult allreduce_compressed(Transport& transport, const RoutePlan& route, const CallBuffers& buffers,
-                                      Workers& workers, Trace* trace) {
-  const auto exchange = route.exchange(transport, buffers, workers, trace);
-  exchange->start();
-  return exchange->finish();
 }
 
 }  // namespace crimp

@@ -47,15 +47,15 @@ struct PlannedPart {
 struct CallPlan {
   std::shared_ptr<const Layout> layout;
   std::shared_ptr<const Shares> shares;  // null: allreduce
-  std::optional<PassReason>
-      pass;  // the whole call is for MPI, with momentum where a segment has it; else there are parts
+  // The whole call is for MPI, with momentum where a segment has it; else there are parts.
+  std::optional<PassReason> pass;
   std::vector<const Codec*> codecs;   // of each segment; null: it is summed exactly, or skipped
   std::vector<const Codec*> momenta;  // the codec whose memory `momentum` each segment has; null: none
   std::vector<PlannedPart> parts;     // one for each codec
   std::vector<std::size_t> part_of;   // each segment's, where it has a codec
   std::vector<std::size_t> excluded;  // segments to which rules and program give no codec, and ends of unnamed tensors
-  std::vector<std::size_t>
-      exact;  // segments that are summed exactly: these, and those without a name that can have no codec
+  // Segments that are summed exactly: these, and those without a name that can have no codec.
+  std::vector<std::size_t> exact;
   std::uint64_t exact_bytes = 0;  // in the call's type
   // What a call is to who repeats it: "float32 x 60000: 3lc:... x 50000 + fp16 x 10000", type, elements, and codec and
   // elements of each part; nothing that another process would say otherwise. Its digest.

@@ -1,8 +1,14 @@
 #include "collective/plan.hpp"
 
 #include <algorithm>
+#include <atomic>
 
 namespace crimp {
+
+std::uint64_t RoutePlan::next_id() {
+  static std::atomic<std::uint64_t> next{0};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
 
 std::uint64_t bytes_for_others(const PartPlan& part, int rank) {
   const auto summed = [&](std::uint64_t begin, std::uint64_t end) {

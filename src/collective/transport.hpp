@@ -1,5 +1,6 @@
-// What moves bytes between ranks. One implementation over MPI (src/mpi/mpi_transport.cpp), one with ranks as threads
-// (tests/support/).
+// What moves bytes between ranks: messages of MPI's (src/mpi/mpi_transport.hpp; of a node's leaders
+// mpi_peer_transport.hpp; the one exchange of a sum that does not block one_exchange.hpp), in tests ranks that are
+// threads (tests/support/).
 //
 // Every rank starts the same exchanges in the same order; that order is a pure function of values equal on all ranks.
 #pragma once

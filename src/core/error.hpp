@@ -11,7 +11,6 @@ namespace crimp {
 // One list makes the enum, the texts and the MPI error strings.
 #define CRIMP_ERRORS(ITEM)                                                                           \
   ITEM(option_invalid, "a CRIMP_* setting has an illegal value")                                     \
-  ITEM(settings_differ, "the CRIMP_* settings differ between the ranks of a communicator")           \
   ITEM(codec_unknown, "no such codec or codec parameter")                                            \
   ITEM(layout_invalid, "the segments do not cover the buffer exactly once, in order")                \
   ITEM(call_differs, "the ranks disagree about one collective call (count, codec, layout or order)") \

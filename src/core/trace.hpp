@@ -90,7 +90,7 @@ class Trace {
   // Texts are kept once each, so many and so long.
   static constexpr std::size_t kMostTexts = 1u << 15, kLongestText = 200;
 
-  // Needs the lock, and may throw.
+  // With the lock held. text() alone may throw.
   bool has_room(Kind) noexcept;
   void keep(Span) noexcept;
   std::uint32_t text(std::string_view);

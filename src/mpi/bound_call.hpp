@@ -19,12 +19,12 @@ namespace crimp {
 
 struct BoundCall {
   std::vector<CallBuffers> parts;  // as the plan's
-  std::vector<std::vector<Residual*>>
-      residuals;             // of the segments that this rank encodes (null where skipped), or empty; of each part
+  // Of each part: of the segments that this rank encodes (null where skipped), or empty.
+  std::vector<std::vector<Residual*>> residuals;
   float* widened = nullptr;  // float32 copies of the values; null: none are needed
   float* aside = nullptr;    // own sums, whose place still has values to encode; null: they are where they belong
-  std::vector<ExactTensor>
-      exact;  // what is summed exactly, and room for it, had from the start, because later there is no way back
+  // What is summed exactly, and room for it, had from the start, because later there is no way back.
+  std::vector<ExactTensor> exact;
   std::span<char> packed;
   bool failed = false;         // this rank cannot take part; then all parts' flags have kFlagNoMemory
   std::string failure;         // why, where there was memory to say it

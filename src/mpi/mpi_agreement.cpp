@@ -73,10 +73,6 @@ class Comparison {
   const std::string& where_;
 };
 
-}  // namespace
-
-namespace {
-
 // Behind the broadcast of rank 0's text, which `same` is about. any: as settings_agree().
 bool compare(Comparison& comparison, int rank, int size, const std::string& mine, bool same, bool* any) {
   // Ranks that agree say besides whether `any` is false here, in the same number.

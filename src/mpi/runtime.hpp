@@ -145,8 +145,8 @@ class Runtime {
   int keyval_ = MPI_KEYVAL_INVALID, nonblocking_keyval_ = MPI_KEYVAL_INVALID;
   int world_rank_ = 0, world_size_ = 1;
   std::vector<int> host_of_rank_;  // the lowest rank of MPI_COMM_WORLD on the same host
-  int illegal_rank_ =
-      -1;  // the lowest rank that has an illegal setting; -1: none (known of all ranks where start() was collective)
+  // The lowest rank that has an illegal setting; -1: none (known of all ranks where start() was collective).
+  int illegal_rank_ = -1;
   bool cuda_aware_ = false;
   bool together_ = false;  // all ranks are in MPI_Init and of one build, so that they may exchange something
   bool usable_ = false, differ_ = false, world_start_ = false, one_thread_ = false;

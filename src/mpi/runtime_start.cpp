@@ -239,7 +239,7 @@ void Runtime::horovod_recognised() {
   std::lock_guard lock(mutex_);
   met_horovod_ = true;
   if (codecs_.any() || settings_.codec != "auto" || !usable_) return;
-  // Measured in README.md: as fast as with s=1, and within 0.3 points of accuracy of no compression.
+  // Measured in docs/horovod.md: as fast as with s=1, and within 0.3 points of accuracy of no compression.
   only_for_horovod_.store(true, std::memory_order_relaxed);
   codecs_.choose("3lc:s=0.5,entropy=1");
   if (world_rank_ == 0)

@@ -387,10 +387,6 @@ std::string text_of(double value) {
   return std::string(text, std::to_chars(text, text + sizeof text, value).ptr);
 }
 
-}  // namespace
-
-namespace {
-
 void check_pattern(const char* pattern) {
   if (!pattern || !*pattern)
     throw Error(

@@ -1,6 +1,6 @@
 // Which tensors lie in a buffer. Error feedback needs the answer: a residual belongs to a tensor, never to an address.
 //
-// Sources, best first (design: README, "Which tensor is this?"): named segments through crimp_allreduce; the Horovod
+// Sources, best first (docs/tensors.md): named segments through crimp_allreduce; the Horovod
 // negotiation decoder (mpi_shim/horovod/); calls that proved to carry the same tensors
 // (src/schedule/call_sequence.hpp); unknown.
 #pragma once

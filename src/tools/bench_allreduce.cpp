@@ -353,8 +353,8 @@ class Bench {
   std::size_t element_;
   std::uint64_t most_;
   Memory values_, send_, receive_;
-  Memory send_there_,
-      receive_there_;  // in device memory; plain MPI then gets the others, and its time contains the copies
+  // In device memory; plain MPI then gets the others, and its time contains the copies.
+  Memory send_there_, receive_there_;
   Memory halves_, half_sums_;
   MPI_Datatype half_ = MPI_DATATYPE_NULL;
   MPI_Op sum_of_halves_ = MPI_OP_NULL;

@@ -33,7 +33,7 @@ std::string base(const std::string& file) { return file.substr(file.rfind('/') +
 // "      compressed: MPI_Allreduce, MPI_Iallreduce", a line for each way
 std::vector<std::string> by_handling(const Functions& functions) {
   std::vector<std::string> lines;
-  for (const auto handling : {Handling::compressed, Handling::looked_at, Handling::left}) {
+  for (const auto handling : {Handling::compressed, Handling::left}) {
     std::string names;
     for (const auto* f : functions)
       if (f->handling == handling) names += (names.empty() ? "" : ", ") + std::string(f->name);
@@ -181,7 +181,7 @@ int check_file(const std::string& given) {
 
 void print_table(bool markdown) {
   if (markdown) std::printf("| Crimp | functions |\n|---|---|\n");
-  for (const auto handling : {Handling::compressed, Handling::looked_at, Handling::left}) {
+  for (const auto handling : {Handling::compressed, Handling::left}) {
     std::string names;
     for (const auto& f : kReductions) {
       if (f.handling != handling) continue;
