@@ -15,12 +15,12 @@ void TensorLog::called(std::string_view name, const char* source, std::uint64_t 
     found = tensors_.emplace(std::string(name), Tensor{}).first;
   }
   Tensor& t = found->second;
+  t.source = source;  // which is read where there is no memory for the rest
+  t.elements = elements;
   const auto same = std::find_if(t.codecs.begin(), t.codecs.end(), [&](const auto& c) { return c.spec == codec; });
   if (same != t.codecs.end()) ++same->calls;
   else if (t.codecs.size() < kCodecs) t.codecs.push_back({std::string(codec), 1});
   else ++t.codecs.back().calls;
-  t.source = source;
-  t.elements = elements;
   ++t.calls;
   t.bytes_in += bytes_in;
   t.sent_bytes += sent_bytes;
