@@ -1,11 +1,12 @@
 /* Preloaded before Crimp: a wait fails, where a test asks for it, after it has waited (MPI_Wait, or the MPI_Test that
- * completes a request), or the next operation is not made, or not freed. */
+ * completes a request), or the next operation is not made, or not freed, or an
+ * error gets no code. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <mpi.h>
 
 int fail_wait; /* which wait from now on */
-int fail_op_create, fail_op_free;
+int fail_op_create, fail_op_free, fail_error_code;
 MPI_Comm fail_on;
 
 int PMPI_Op_create(MPI_User_function* function, int commute, MPI_Op* op) {
@@ -20,6 +21,14 @@ int MPI_Op_free(MPI_Op* op) {
   int (*const next)(MPI_Op*) = (int (*)(MPI_Op*))dlsym(RTLD_NEXT, "MPI_Op_free");
   if (!fail_op_free) return next(op);
   fail_op_free = 0;
+  return MPI_ERR_OTHER;
+}
+
+int PMPI_Add_error_code(int error_class, int* code) {
+  int (*const next)(int, int*) = (int (*)(int, int*))dlsym(RTLD_NEXT, "PMPI_Add_error_code");
+  if (!fail_error_code) return next(error_class, code);
+  fail_error_code = 0;
+  PMPI_Comm_call_errhandler(MPI_COMM_WORLD, MPI_ERR_OTHER);
   return MPI_ERR_OTHER;
 }
 

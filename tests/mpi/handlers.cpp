@@ -4,10 +4,11 @@
 // outside of a handler). CALLS: 1 where Crimp compresses a good call, else 0. WHERE: wrong (arguments; run.py compares
 // with a run without Crimp), raised (an error of Crimp's own in the second sum, by CRIMP_FAULT), wait (MPI fails inside
 // Crimp's exchange, by mpi_failing), residuals (it fails there while a named tensor has one: once before the ranks know
-// that all compress, once after), operation (mpi_failing makes none), waitall, waitany, waitsome, testall or testany (a
-// receive fails beside a sum that does not block), damaged (a sum fails beside another, by CRIMP_FAULT) with the call
-// that finds it: one of these, or get_status; freed (a damaged sum beside a receive that fails, and its communicator is
-// freed before or after), no_status (a sum's MPI_Wait and MPI_Test with NULL, which is a status to Open MPI alone).
+// that all compress, once after), operation (mpi_failing makes none), code (mpi_failing gives an error none), waitall,
+// waitany, waitsome, testall or testany (a receive fails beside a sum that does not block), damaged (a sum fails beside
+// another, by CRIMP_FAULT) with the call that finds it: one of these, or get_status; freed (a damaged sum beside a
+// receive that fails, and its communicator is freed before or after), no_status (a sum's MPI_Wait and MPI_Test with
+// NULL, which is a status to Open MPI alone).
 #include <algorithm>
 #include <chrono>
 #include <csetjmp>
@@ -343,6 +344,21 @@ void with_own_operation(int* fail_op_create) {
   MPI_Op_free(&own);
 }
 
+// The handler leaves while MPI is asked for a code; the next error has one.
+void without_a_code(int* fail_error_code) {
+  static decltype(&crimp_datatype) datatype;
+  datatype = reinterpret_cast<decltype(datatype)>(dlsym(RTLD_DEFAULT, "crimp_datatype"));
+  *fail_error_code = 1;
+  for (const bool code : {false, true}) {
+    outcome.clear();
+    ran = 0;
+    leave([] { return datatype(CRIMP_FLOAT16, nullptr, nullptr); });
+    CHECK(*fail_error_code == 0, "MPI was not asked");
+    CHECK(ran == (how == "return" && !code ? 2 : 1), "%d times", ran);
+    CHECK(how != "longjmp" || outcome == "left by longjmp", "%s", outcome.c_str());
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -364,13 +380,14 @@ int main(int argc, char** argv) {
   else if (where == "raised") inside_crimp(nullptr, nullptr);
   else if (where == "wait") inside_crimp(of_failing("fail_wait"), fail_on);
   else if (where == "operation") with_own_operation(of_failing("fail_op_create"));
+  else if (where == "code") without_a_code(of_failing("fail_error_code"));
   else if (where == "damaged") beside_a_damaged_sum(argv[4]);
   else if (where == "freed") on_a_freed_communicator(!std::strcmp(argv[4], "before"), handler);
   else if (where == "no_status") without_a_status();
   else beside_a_receive(where);
   if (where == "raised" || where == "damaged" || where == "freed" || (where == "wait" && how == "return"))
     check::expected["errors"] = 1;
-  if (where == "residuals" && how == "return") check::expected["errors"] = 2;
+  if ((where == "residuals" && how == "return") || where == "code") check::expected["errors"] = 2;
   MPI_Errhandler_free(&handler);
   return check::finish();
 }
