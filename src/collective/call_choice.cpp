@@ -17,11 +17,12 @@ void reserve(ChosenParts& chosen, const CallPlan& plan) {
 
 void find_routes(ChosenParts& chosen, const Chooser& chooser, const CallPlan& plan, int ranks) {
   for (std::size_t p = 0; p < plan.parts.size(); ++p)
-    chosen.routes.push_back(insist([&] { return plan.route(p, chosen.choices[p], chooser.hierarchy(), ranks); }));
+    chosen.routes.push_back(
+        insist([&] { return plan.route(p, chosen.choices[p].carriage, chooser.hierarchy(), ranks); }));
 }
 
 // Null: it can be repeated.
-const char* obstacle(Chooser& chooser, const ChoiceQuery& query, int ranks, const PartDecision* decision) {
+const char* obstacle(Chooser& chooser, const ChoiceQuery& query, int ranks, const Carriage* decision) {
   if (!decision) return "not in the record of CRIMP_REPLAY";
   if (decision->halves && !query.halves)
     return "in 16 bits in the record of CRIMP_REPLAY, which the codec allows no more";
@@ -57,18 +58,13 @@ ChosenParts repeat(Chooser& chooser, const CallPlan& plan, int ranks, const Call
   const bool known = *repeated;
   reserve(chosen, plan);
   for (std::size_t p = 0; p < plan.parts.size(); ++p) {
-    const PartDecision* const part = known ? &decision->parts[p] : nullptr;
+    const Carriage* const part = known ? &decision->parts[p] : nullptr;
     if (const char* const why = obstacle(chooser, plan.parts[p].query, ranks, part)) {
       *repeated = false;
       chosen.choices.push_back(
-          {.algorithm = insist([&] { return first_algorithm(plan.parts[p].query, ranks); }), .why = why});
+          {.carriage = {insist([&] { return first_algorithm(plan.parts[p].query, ranks); })}, .why = why});
     } else {
-      chosen.choices.push_back({.algorithm = part->algorithm,
-                                .nodes = part->nodes,
-                                .why = "CRIMP_REPLAY",
-                                .chunk_setting = part->chunk_setting,
-                                .radix = part->radix,
-                                .halves = part->halves});
+      chosen.choices.push_back({.carriage = *part, .why = "CRIMP_REPLAY"});
     }
   }
   find_routes(chosen, chooser, plan, ranks);

@@ -22,24 +22,24 @@ std::string kind_of(const CallPlan& plan, Dtype dtype, std::uint64_t count) {
 
 }  // namespace
 
-std::shared_ptr<const RoutePlan> PlannedPart::route(const Choice& choice, const Hierarchy* nodes, int ranks) const {
+std::shared_ptr<const RoutePlan> PlannedPart::route(const Carriage& carriage, const Hierarchy* nodes, int ranks) const {
   for (const Route& known : routes_)
-    if (known.algorithm == choice.algorithm && known.nodes == choice.nodes &&
-        known.chunk_setting == choice.chunk_setting && known.radix == choice.radix)
-      return known.plan;
-  if (choice.algorithm == Algorithm::node_sum)
-    return routes_
-        .emplace_back(Route{choice.algorithm, true, choice.chunk_setting, choice.radix, sum_on_node(plan, *nodes)})
-        .plan;
-  const int carrying = choice.nodes ? nodes->nodes : ranks;
-  const std::uint64_t setting = choice.chunk_setting ? choice.chunk_setting : query.chunk_setting;
-  auto made = plan_route(choice.algorithm, plan, chunk_elements(setting, *plan.codec, carrying, choice.algorithm),
-                         carrying, choice.radix ? choice.radix : query.radix);
-  if (choice.nodes) made = in_nodes(std::move(made), *nodes);
+    if (known.carriage == carriage) return known.plan;
+  if (carriage.algorithm == Algorithm::node_sum)
+    return routes_.emplace_back(Route{carriage, sum_on_node(plan, *nodes)}).plan;
+  const Carriage runs = as_it_runs(carriage);
+  const int carrying = runs.nodes ? nodes->nodes : ranks;
+  const std::uint64_t chunk = chunk_elements(runs.chunk_setting, *plan.codec, carrying, runs.algorithm);
+  auto made = plan_route(runs.algorithm, plan, chunk, carrying, runs.radix);
+  if (runs.nodes) made = in_nodes(std::move(made), *nodes);
   if (made->part.declined) return made;  // the next call may find memory
-  return routes_
-      .emplace_back(Route{choice.algorithm, choice.nodes, choice.chunk_setting, choice.radix, std::move(made)})
-      .plan;
+  return routes_.emplace_back(Route{carriage, std::move(made)}).plan;
+}
+
+Carriage PlannedPart::as_it_runs(Carriage carriage) const {
+  if (carriage.chunk_setting == 0) carriage.chunk_setting = query.chunk_setting;
+  if (carriage.radix == 0) carriage.radix = query.radix;
+  return carriage;
 }
 
 std::uint64_t PlannedPart::footprint() const {

@@ -22,18 +22,16 @@ namespace crimp {
 struct PlannedPart {
   PartPlan plan;
   ChoiceQuery query;
-  // How a choice carries it among so many ranks, planned when it is first asked for. nodes: the communicator's, where
-  // the choice wants them.
-  std::shared_ptr<const RoutePlan> route(const Choice&, const Hierarchy* nodes, int ranks) const;
+  // Its carriage among so many ranks, planned when it is first asked for. nodes: the communicator's, where these are
+  // wanted.
+  std::shared_ptr<const RoutePlan> route(const Carriage&, const Hierarchy* nodes, int ranks) const;
+  Carriage as_it_runs(Carriage) const;  // what it leaves open is as the settings say
   std::uint64_t footprint() const;
   bool of_ladder = false;  // its codec is a level of CRIMP_LADDER
 
  private:
   struct Route {
-    Algorithm algorithm;
-    bool nodes;
-    std::uint64_t chunk_setting;
-    int radix;
+    Carriage carriage;
     std::shared_ptr<const RoutePlan> plan;
     std::uint64_t bytes = plan->footprint();
   };
@@ -72,13 +70,13 @@ struct CallPlan {
   // Its part asks the chooser as this one's.
   std::shared_ptr<const CallPlan> halves;
   std::shared_ptr<const CallPlan> exactly;  // likewise, where ChoiceQuery::exact says so: float32 as it is
-  const CallPlan& of(const Choice& choice) const {
-    return choice.algorithm == Algorithm::node_sum ? *exactly : choice.halves ? *halves : *this;
+  const CallPlan& of(const Carriage& carriage) const {
+    return carriage.algorithm == Algorithm::node_sum ? *exactly : carriage.halves ? *halves : *this;
   }
-  // How the choice carries that part (PlannedPart::route()).
-  std::shared_ptr<const RoutePlan> route(std::size_t part, const Choice& choice, const Hierarchy* nodes,
+  // PlannedPart::route() of the part that is carried so.
+  std::shared_ptr<const RoutePlan> route(std::size_t part, const Carriage& carriage, const Hierarchy* nodes,
                                          int ranks) const {
-    return of(choice).parts[part].route(choice, nodes, ranks);
+    return of(carriage).parts[part].route(carriage, nodes, ranks);
   }
   std::size_t largest_part() const;  // the first of those with the most elements; of a call that has parts
   std::uint64_t footprint() const;   // bytes of memory that it takes, about

@@ -10,11 +10,10 @@ std::vector<Choice> of_codec(const ChoiceQuery& query, const NetworkModel& netwo
     const AlgorithmEntry& entry = scattering();
     const auto predicted = entry.predicted(network, cost, query);
     // MPI's own allreduce of many elements is this and as much again.
-    return {{.algorithm = entry.algorithm,
+    return {{.carriage = {.algorithm = entry.algorithm, .chunk_setting = predicted.chunk_setting},
              .why = "cheapest by the model",
              .predicted_s = predicted.s,
-             .plain_s = network.plain.at(static_cast<double>(query.plain_bytes)) / 2,
-             .chunk_setting = predicted.chunk_setting}};
+             .plain_s = network.plain.at(static_cast<double>(query.plain_bytes)) / 2}};
   }
   const auto among_ranks = suitable(codec, network.ranks, query.quality);
   Suitable among_nodes;
@@ -32,11 +31,8 @@ std::vector<Choice> of_codec(const ChoiceQuery& query, const NetworkModel& netwo
       const auto consider = [&](const ChoiceQuery& as) {
         const auto predicted = entry->predicted(link, cost, as);
         Choice& c = all.emplace_back(none);
-        c.algorithm = entry->algorithm;
-        c.nodes = nodes;
+        c.carriage = {entry->algorithm, nodes, predicted.chunk_setting, predicted.radix};
         c.predicted_s = more + predicted.s;
-        c.chunk_setting = predicted.chunk_setting;
-        c.radix = predicted.radix;
         return predicted.radix;
       };
       // What relays gain on a network is worth a trial: the model's word alone is not enough.
@@ -52,14 +48,13 @@ std::vector<Choice> of_codec(const ChoiceQuery& query, const NetworkModel& netwo
   };
   if (one_node && query.exact && cost.launch_s == 0) {
     Choice& c = all.emplace_back(none);
-    c.algorithm = Algorithm::node_sum;
-    c.nodes = true;
+    c.carriage = {.algorithm = Algorithm::node_sum, .nodes = true};
     c.why = "cheapest by the model, exact";
     c.predicted_s = cost.scan_s * static_cast<double>(query.count) + in_node(2);
   } else if (hierarchy && !one_node) add(among_nodes, hierarchy->leaders, in_node(3), true);
   if (!all.empty()) return all;
   Choice& only = all.emplace_back(none);
-  only.algorithm = first_algorithm(*query.codec, network.ranks);
+  only.carriage.algorithm = first_algorithm(*query.codec, network.ranks);
   only.why = "the only one for this codec";
   return all;
 }
@@ -77,7 +72,7 @@ std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel
   for (const bool second : {false, true}) {
     if (second && !both) break;
     for (Choice& choice : of_codec(second ? in_halves : query, network, hierarchy, second ? *halves : cost)) {
-      choice.halves = second;
+      choice.carriage.halves = second;
       if (second) choice.why = "cheapest by the model, in 16 bits";
       all.push_back(choice);
     }

@@ -10,19 +10,25 @@
 
 namespace crimp {
 
-struct Choice {
+// How a part is carried: what is chosen, tried, recorded and repeated.
+struct Carriage {
   Algorithm algorithm = Algorithm::allgather;  // that carries the payloads
-  bool nodes = false;    // between the leaders of nodes, whose ranks add exactly before (algorithm hierarchical); else
-                         // among all ranks
+  bool nodes = false;  // between the leaders of nodes, whose ranks add exactly before (algorithm hierarchical); else
+                       // among all ranks
+  std::uint64_t chunk_setting = 0;  // as CRIMP_CHUNK's, for chunk_elements(); 0: left to the settings
+  int radix = 0;                    // as CRIMP_RADIX's, where the algorithm can be relayed; 0: likewise
+  bool halves = false;              // ChoiceQuery::halves carries it, in place of its codec
+  bool operator==(const Carriage&) const = default;
+};
+
+struct Choice {
+  Carriage carriage = {};
   bool plain = false;    // MPI_Allreduce is predicted to be faster than any
   bool early = false;    // as `plain`, because this communicator is too young to measure anything for it
   bool instead = false;  // of the one that CRIMP_ALGORITHM names, which runs the codec but cannot carry the call
   bool trial = false;    // taken to learn its time, whatever is predicted
   const char* why = "";
   double predicted_s = 0, plain_s = 0;  // 0: not predicted
-  std::uint64_t chunk_setting = 0;      // as CRIMP_CHUNK's, for chunk_elements()
-  int radix = 0;                        // as CRIMP_RADIX's, where the algorithm can be relayed
-  bool halves = false;                  // ChoiceQuery::halves carries it, in place of its codec
   bool limited = false;                 // CRIMP_QUALITY has left an algorithm out
 };
 

@@ -111,7 +111,7 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
   // What no model predicts is timed beside plain MPI, where that can carry the call.
   const bool predicted = entry_of(first).cost != nullptr;
   if (!predicted && (!query.alone || query.controlled))
-    return {.algorithm = first, .why = "the codec's only algorithm"};
+    return {.carriage = {first}, .why = "the codec's only algorithm"};
 
   if (!std::exchange(counted_, true)) {
     if (calls_ == 0) adopt(transport);
@@ -128,7 +128,7 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
     });
   const auto codec_at = codecs_.find(query.codec);
   if (early && (network_.plain.empty() || codec_at == codecs_.end()))
-    return {.algorithm = first, .plain = true, .early = true};
+    return {.carriage = {first}, .plain = true, .early = true};
   bool measured = false;
   if (network_.plain.empty()) {
     network_ = measure_network(transport, plain);
@@ -167,7 +167,7 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
     const bool before = trials.finished();
     const Choice choice = trials.choose(transport, all, query.count, young && open_nodes_ ? kOpeningNodes : 0);
     if (!before && trials.finished()) publish();
-    if (!choice.nodes || nodes()) return choice;
+    if (!choice.carriage.nodes || nodes()) return choice;
     // Another communicator could have nodes, this one cannot.
     hierarchy_model_.reset();
     ++state_;

@@ -10,18 +10,12 @@
 namespace crimp {
 namespace {
 
-// As it ran: what a choice leaves open the settings have said.
-PartDecision decision_of(const PlannedPart& part, const Choice& choice) {
-  return {choice.algorithm, choice.nodes, choice.chunk_setting ? choice.chunk_setting : part.query.chunk_setting,
-          choice.radix ? choice.radix : part.query.radix, choice.halves};
-}
-
 bool same(const CallDecision& decision, const CallPlan& plan, const ChosenParts& chosen) {
   if (decision.pass != chosen.pass || decision.unseen) return false;
   if (chosen.pass) return true;
   if (decision.parts.size() != plan.parts.size()) return false;
   for (std::size_t p = 0; p < plan.parts.size(); ++p)
-    if (decision.parts[p] != decision_of(plan.parts[p], chosen.choices[p])) return false;
+    if (decision.parts[p] != plan.parts[p].as_it_runs(chosen.choices[p].carriage)) return false;
   return true;
 }
 
@@ -29,7 +23,7 @@ CallDecision decision_of(const CallPlan& plan, const ChosenParts& chosen) {
   CallDecision decision{.pass = chosen.pass};
   if (chosen.pass) return decision;
   for (std::size_t p = 0; p < plan.parts.size(); ++p)
-    decision.parts.push_back(decision_of(plan.parts[p], chosen.choices[p]));
+    decision.parts.push_back(plan.parts[p].as_it_runs(chosen.choices[p].carriage));
   return decision;
 }
 
@@ -40,7 +34,7 @@ json json_of(int level) { return {{"level", level}}; }
 json json_of(const CallDecision& decision) {
   if (decision.pass) return {{"passes", name_of(*decision.pass)}, {"unseen", decision.unseen}};
   json parts = json::array();
-  for (const PartDecision& part : decision.parts) {
+  for (const Carriage& part : decision.parts) {
     parts.push_back({{"algorithm", entry_of(part.algorithm).name},
                      {"nodes", part.nodes},
                      {"chunk", part.chunk_setting},

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "collective/choice.hpp"
 #include "core/report.hpp"
 #include "core/types.hpp"
 
@@ -18,19 +19,10 @@ namespace crimp {
 struct CallPlan;
 struct ChosenParts;
 
-struct PartDecision {
-  Algorithm algorithm = Algorithm::allgather;
-  bool nodes = false;               // as Choice's
-  std::uint64_t chunk_setting = 0;  // 0: as CRIMP_CHUNK=auto
-  int radix = 0;                    // 0: as CRIMP_RADIX=auto
-  bool halves = false;              // in 16 bits a value, in place of the codec
-  bool operator==(const PartDecision&) const = default;
-};
-
 struct CallDecision {
   std::optional<PassReason> pass = {};  // the whole call is MPI's; then there are no parts
   bool unseen = false;                  // it passes, as others have shown, without a look at its values
-  std::vector<PartDecision> parts = {};
+  std::vector<Carriage> parts = {};     // PlannedPart::as_it_runs()
   bool operator==(const CallDecision&) const = default;
 };
 

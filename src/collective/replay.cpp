@@ -57,7 +57,7 @@ const json& list(const json& of, const char* name) {
 
 void read(const json& from, int& level) { level = static_cast<int>(number(from, "level", 65535)); }
 
-void read(const json& from, PartDecision& part) {
+void read(const json& from, Carriage& part) {
   const bool scatters = text(from, "algorithm") == scattering().name;
   const AlgorithmEntry* const entry = scatters ? &scattering() : find_algorithm(text(from, "algorithm"));
   if (!entry || entry->algorithm == Algorithm::hierarchical)

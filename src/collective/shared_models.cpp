@@ -16,6 +16,7 @@ struct Text {
     std::memcpy(raw, &value, sizeof value);
     bytes.append(raw, sizeof raw);
   }
+  void add(const Carriage& c) { add(c.algorithm), add(c.nodes), add(c.halves), add(c.radix), add(c.chunk_setting); }
   void add(const CodecCost& c) {
     for (const double x : {c.encode_s, c.decode_s, c.payload_bytes, c.scan_s, c.add_s, c.launch_s}) add(x);
   }
@@ -44,9 +45,7 @@ std::uint64_t Models::digest() const {
     if (codec.halves) text.add(*codec.halves);
     for (const auto& [size, trials] : codec.trials) {
       text.add(size);
-      for (const auto& [choice, s] : trials.results())
-        text.add(choice.algorithm), text.add(choice.nodes), text.add(choice.halves), text.add(choice.radix),
-            text.add(choice.chunk_setting), text.add(s);
+      for (const auto& [choice, s] : trials.results()) text.add(choice.carriage), text.add(s);
     }
   }
   return std::max<std::uint64_t>(1, crimp::digest(text.bytes));

@@ -28,16 +28,13 @@ constexpr double kLent = 4;
 const Choice* cheapest_of(const std::vector<Choice>& all, bool nodes = true) {
   const Choice* best = nullptr;
   for (const Choice& c : all)
-    if ((nodes || !c.nodes) && (!best || c.predicted_s < best->predicted_s)) best = &c;
+    if ((nodes || !c.carriage.nodes) && (!best || c.predicted_s < best->predicted_s)) best = &c;
   return best;
 }
 
 }  // namespace
 
-bool same(const Choice& a, const Choice& b) {
-  return a.plain == b.plain && a.algorithm == b.algorithm && a.nodes == b.nodes && a.halves == b.halves &&
-         a.chunk_setting == b.chunk_setting && a.radix == b.radix;
-}
+bool same(const Choice& a, const Choice& b) { return a.plain == b.plain && a.carriage == b.carriage; }
 
 bool Trials::failed(double s) { return s >= 1e-3 * kFailed; }  // one of the calls that count
 
@@ -257,7 +254,7 @@ Choice Trials::choose(Transport& transport, const std::vector<Choice>& predictio
     return next;
   }
   const Choice fastest = fastest_of(predictions, count, true);
-  if (opening_s == 0 || !fastest.nodes || !cheapest_of(predictions, false)) return fastest;
+  if (opening_s == 0 || !fastest.carriage.nodes || !cheapest_of(predictions, false)) return fastest;
   const Choice other = fastest_of(predictions, count, false);
   return (other.plain ? other.plain_s : other.predicted_s) - fastest.predicted_s < opening_s ? other : fastest;
 }
@@ -268,19 +265,15 @@ Choice Trials::fastest_of(const std::vector<Choice>& predictions, std::uint64_t 
   if (const double s = plain_s(); s > 0) choice.plain_s = s * static_cast<double>(count);
   const Tried* of = nullptr;
   for (const Tried& other : tried_)
-    if (!other.choice.plain && (nodes || !other.choice.nodes) && (!of || other.s < of->s)) of = &other;
+    if (!other.choice.plain && (nodes || !other.choice.carriage.nodes) && (!of || other.s < of->s)) of = &other;
   if (of && !failed(of->s)) {
-    choice.algorithm = of->choice.algorithm;
-    choice.nodes = of->choice.nodes;
-    choice.halves = of->choice.halves;
-    choice.chunk_setting = of->choice.chunk_setting;
-    choice.radix = of->choice.radix;
+    choice.carriage = of->choice.carriage;
     choice.predicted_s = of->s * static_cast<double>(count);
     choice.why = tried_.size() == 1
                      ? (with_plain_ ? "cheapest by the model, and timed" : "the only one near plain MPI, tried")
-                 : choice.halves  ? "fastest of those tried, in 16 bits"
-                 : choice.limited ? "fastest of those tried within CRIMP_QUALITY"
-                                  : "fastest of those tried";
+                 : choice.carriage.halves ? "fastest of those tried, in 16 bits"
+                 : choice.limited         ? "fastest of those tried within CRIMP_QUALITY"
+                                          : "fastest of those tried";
   }
   // What plain MPI would do as fast is not worth its loss.
   choice.plain = choice.predicted_s > 0 && choice.predicted_s >= choice.plain_s;

@@ -151,7 +151,7 @@ class Binder {
       const RoutePlan& route = *chosen_.routes[p];
       CallBuffers& buffers = bound_.parts[p];
       std::vector<Residual*> held;  // of sums
-      const bool remembers = part(p).remembers && route.encodes, nodes = chosen_.choices[p].nodes;
+      const bool remembers = part(p).remembers && route.encodes, nodes = chosen_.choices[p].carriage.nodes;
       if (remembers && !nodes && (absent || !zeros || to_.idle_waits)) buffers.idle = idle_tensors(p);
       if (remembers && (!absent || nodes)) {
         auto& kept = bound_.residuals[p] = to_.memory.of_values(*part(p).layout, *part(p).codec, memory);
@@ -264,7 +264,7 @@ class Binder {
       const bool unasked = setting == 0 && source == Layout::Source::negotiated;
       if (unasked && plan_.codecs[s]->feedback().kind != FeedbackKind::residual) continue;
       if (!to_.memory.fell(source, segment, largest, jump)) continue;
-      if (setting == 0 && chosen_.choices[plan_.part_of[s]].nodes) continue;
+      if (setting == 0 && chosen_.choices[plan_.part_of[s]].carriage.nodes) continue;
       const double stays = unasked ? 0 : largest;
       const CallBuffers& buffers = bound_.parts[plan_.part_of[s]];
       const auto arrays = static_cast<std::uint64_t>(plan_.codecs[s]->feedback().arrays());

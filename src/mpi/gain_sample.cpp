@@ -13,7 +13,7 @@ GainSample::GainSample(const CallPlan& plan, const ChosenParts& chosen, const Bo
   std::uint64_t most = 0;
   ConstValues values;
   for (std::size_t p = 0; p < bound.residuals.size(); ++p) {
-    if (!plan.parts[p].of_ladder || chosen.choices[p].nodes) continue;
+    if (!plan.parts[p].of_ladder || chosen.choices[p].carriage.nodes) continue;
     for (std::size_t s = 0; s < bound.residuals[p].size(); ++s) {
       const Residual* const kept = bound.residuals[p][s];
       const Segment& segment = plan.parts[p].plan.layout->segments[s];

@@ -368,11 +368,10 @@ Sums::Carried Sums::plan(const AllreduceRequest& request, const std::shared_ptr<
            plan.parts[0].plan.codec->traits().whole_tensors)
     *why = PassReason::nonblocking;
   else {
-    Choice choice;
-    choice.algorithm = Algorithm::one_shot;
-    auto route = insist([&] { return plan.parts[0].route(choice, nullptr, size_); });
+    constexpr Carriage kOneShot{.algorithm = Algorithm::one_shot};
+    auto route = insist([&] { return plan.parts[0].route(kOneShot, nullptr, size_); });
     if (route->part.declined && give_reserve())
-      route = insist([&] { return plan.parts[0].route(choice, nullptr, size_); });
+      route = insist([&] { return plan.parts[0].route(kOneShot, nullptr, size_); });
     if (route->part.declined) static_cast<void>(route->bytes({}));  // throws: the others have frames of another length
     const OneShotTraffic bytes = one_shot_traffic(*route);
     const bool fewer = bytes.moved < bytes.plain;

@@ -263,8 +263,8 @@ void Session::say_what_it_took(const CallEnd& end) {
     if (const Choice& choice = end.chosen.choices[p];
         choice.instead && !std::exchange(told_instead_, true) && speaks(lines))
       logged("another algorithm", [&] {
-        log(LogLevel::info, std::string(entry_of(choice.algorithm).name) + " carries calls of " + name_of(comm_) +
-                                ", not the algorithm that was named: " + choice.why + " (" +
+        log(LogLevel::info, std::string(entry_of(choice.carriage.algorithm).name) + " carries calls of " +
+                                name_of(comm_) + ", not the algorithm that was named: " + choice.why + " (" +
                                 std::to_string(plan.parts[p].query.count) + " elements with " +
                                 plan.parts[p].query.codec->spec() + "; others may go by it)");
       });
@@ -335,7 +335,7 @@ void Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   // it needs to send them it insists on. Where its values are changes no byte of what it sends.
   const std::uint32_t first = std::exchange(sequence_, sequence_ + static_cast<std::uint32_t>(plan->parts.size()));
   ++unsaved_, ++since_load_;
-  const CallPlan& carried = plan->of(chosen.choices[0]);
+  const CallPlan& carried = plan->of(chosen.choices[0].carriage);
   BoundCall bound = bind({context_.settings, context_.workers, rank_, size_, memory_, calls_, salt_, idle_waits_},
                          carried, chosen, request, flags, first, values);
   static std::atomic<bool> told_memory{false};  // a program may make many communicators

@@ -131,8 +131,9 @@ class Calls {
     query.frame_bytes = frame_bytes(*codec_, *Layout::unknown(query.count), settings_.chunk);
     const HierarchyModel* const nodes = profile_.hierarchy ? &*profile_.hierarchy : nullptr;
     for (const Choice& c : candidates(profile_.network, nodes, of_->cost, query)) {
-      if (!c.nodes && !entry_of(c.algorithm).cost) continue;
-      const std::string name = c.nodes ? "hierarchical" : entry_of(c.algorithm).name;
+      const AlgorithmEntry& entry = entry_of(c.carriage.algorithm);
+      if (!c.carriage.nodes && !entry.cost) continue;
+      const std::string name = c.carriage.nodes ? "hierarchical" : entry.name;
       const auto same = std::find_if(out.begin(), out.end(), [&](const auto& o) { return o.first == name; });
       if (same == out.end()) out.emplace_back(name, c.predicted_s);
       else same->second = std::min(same->second, c.predicted_s);

@@ -130,9 +130,9 @@ int model(Arguments arguments) {
             row["algorithms_us"][entry->name] = 1e6 * s;
             row["chunk_settings"][entry->name] = chunk;
             if (entry->plan_relayed) row["radices"][entry->name] = radix;
-            line += fmt::format(" {} |", cell(s, !best.plain && best.algorithm == entry->algorithm));
+            line += fmt::format(" {} |", cell(s, !best.plain && best.carriage.algorithm == entry->algorithm));
           }
-          row["chosen"] = best.plain ? "plain" : entry_of(best.algorithm).name;
+          row["chosen"] = best.plain ? "plain" : entry_of(best.carriage.algorithm).name;
           out["rows"].push_back(std::move(row));
           if (show) std::printf("%s %.2f |\n", line.c_str(), best.plain ? 1.0 : best.plain_s / best.predicted_s);
         }

@@ -16,12 +16,12 @@ using nlohmann::json;
 TEST_SUITE("account") {
   namespace {
 
-  const Choice kGather{.algorithm = Algorithm::allgather}, kShots{.algorithm = Algorithm::two_shot};
+  const Choice kGather{.carriage = {Algorithm::allgather}}, kShots{.carriage = {Algorithm::two_shot}};
 
   // Finished: so many seconds an element by each.
   Trials tried(double gather_s, double shots_s, double plain_s) {
-    Trials trials({{.algorithm = Algorithm::allgather, .predicted_s = 1, .plain_s = 1},
-                   {.algorithm = Algorithm::two_shot, .predicted_s = 1, .plain_s = 1}},
+    Trials trials({{.carriage = {Algorithm::allgather}, .predicted_s = 1, .plain_s = 1},
+                   {.carriage = {Algorithm::two_shot}, .predicted_s = 1, .plain_s = 1}},
                   true);
     test::run_ranks(1, [&](test::ThreadTransport& transport) {
       while (true) {
@@ -101,8 +101,8 @@ TEST_SUITE("account") {
     Account account;
     account.call(kGather, 100, 400, 30);  // 2 s as tried
     for (int i = 0; i < 3; ++i) account.call(kShots, 100, 400, 31);
-    account.call({.algorithm = Algorithm::node_sum}, 100, 400, 5);  // was not tried
-    account.passed(100, 400, 40);                                   // MPI's own: 16 s as tried
+    account.call({.carriage = {Algorithm::node_sum}}, 100, 400, 5);  // was not tried
+    account.passed(100, 400, 40);                                    // MPI's own: 16 s as tried
     for (const bool learnt : {false, true}) {
       if (learnt) account.learn(known(trials));
       const TimeRecord r = account.total(known(trials));

@@ -54,8 +54,7 @@ TEST_SUITE("call_plan") {
     REQUIRE(first->parts.size() == 1);
     const PlannedPart& part = first->parts[0];
     const auto route = part.route({.algorithm = Algorithm::allgather}, nullptr, 4);
-    CHECK(plans.of({"a", "b"})->parts[0].route({.algorithm = Algorithm::allgather, .why = "again"}, nullptr, 4) ==
-          route);
+    CHECK(plans.of({"a", "b"})->parts[0].route({.algorithm = Algorithm::allgather}, nullptr, 4) == route);
     CHECK(part.route({.algorithm = Algorithm::two_shot}, nullptr, 4) != route);
     CHECK(plans.planner.made() == 1);
     // Whatever else differs is another plan.
@@ -98,8 +97,8 @@ TEST_SUITE("call_plan") {
       const ChoiceQuery& query = plan->parts[0].query;
       CHECK((query.exact != nullptr) == (plan->exactly != nullptr));
       if (!plan->exactly) return std::string("none");
-      const Choice choice{.algorithm = Algorithm::node_sum, .nodes = true};
-      CHECK(&plan->of(choice) == plan->exactly.get());
+      const Carriage on_node{.algorithm = Algorithm::node_sum, .nodes = true};
+      CHECK(&plan->of(on_node) == plan->exactly.get());
       CHECK(plan->exactly->parts[0].query.codec == query.codec);
       CHECK_FALSE(plan->exactly->parts[0].plan.remembers);
       return plan->exactly->parts[0].plan.codec->spec();

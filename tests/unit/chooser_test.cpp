@@ -70,8 +70,8 @@ TEST_SUITE("chooser") {
     const auto codec = make_codec("3lc");
     const Choice chosen = cheapest(candidates(NetworkModel::of(64, 30e-6, 1.25e9, 4e9), nullptr, k3lc,
                                               {codec.get(), 16 << 20, 0, 64 << 20, 3, 1}));
-    CHECK(chosen.algorithm == Algorithm::two_shot);
-    CHECK(chosen.chunk_setting == open.chunk_setting);
+    CHECK(chosen.carriage.algorithm == Algorithm::two_shot);
+    CHECK(chosen.carriage.chunk_setting == open.chunk_setting);
   }
 
   // What a launch costs makes chunks long; on the host it costs nothing. Of 64 MiB in a device's memory 26 chunks have
@@ -104,7 +104,8 @@ TEST_SUITE("chooser") {
             chooser.set_device(device);
             const ChoiceQuery query{codec.get(), 1 << 24, setting, 1 << 26};
             chosen[transport.rank()] =
-                chooser.choose(transport, query, {}, [](const Codec&) -> CodecCost { return {}; }).chunk_setting;
+                chooser.choose(transport, query, {}, [](const Codec&) -> CodecCost { return {}; })
+                    .carriage.chunk_setting;
           });
           CHECK(chosen[0] == (device && setting == 0 && std::string(spec) == "3lc" ? kDeviceChunk : 0));
           CHECK(chosen[1] == chosen[0]);
@@ -125,10 +126,11 @@ TEST_SUITE("chooser") {
           doctest::Approx(8e-3 + 15 * (64 + 24000) * 1e-9 + 12000 * 19e-9).epsilon(1e-9));
     const auto considered = [&](const CodecCost& of) {
       const auto all = candidates(network, nullptr, of, query);
-      return std::any_of(all.begin(), all.end(), [](const Choice& c) { return c.algorithm == Algorithm::one_shot; });
+      return std::any_of(all.begin(), all.end(),
+                         [](const Choice& c) { return c.carriage.algorithm == Algorithm::one_shot; });
     };
     CHECK(considered(cost));
-    CHECK(cheapest(candidates(network, nullptr, cost, query)).algorithm == Algorithm::one_shot);
+    CHECK(cheapest(candidates(network, nullptr, cost, query)).carriage.algorithm == Algorithm::one_shot);
     CodecCost device = cost;
     device.launch_s = 1e-5;
     CHECK_FALSE(considered(device));
@@ -142,7 +144,7 @@ TEST_SUITE("chooser") {
       run_ranks(16, [&](ThreadTransport& transport) {
         Chooser chooser("one_shot");
         const Choice choice = chooser.choose(transport, query, {}, [](const Codec&) -> CodecCost { return {}; });
-        CHECK(choice.algorithm == (bytes == 30000 ? Algorithm::one_shot : Algorithm::allgather));
+        CHECK(choice.carriage.algorithm == (bytes == 30000 ? Algorithm::one_shot : Algorithm::allgather));
         CHECK(std::string(choice.why) == (bytes == 30000 ? "CRIMP_ALGORITHM" : "CRIMP_ALGORITHM is for shorter calls"));
       });
     }
@@ -190,12 +192,13 @@ TEST_SUITE("chooser") {
 
   TEST_CASE("slow links and large buffers compress, fast links and small ones do not; two shots win with many ranks") {
     CHECK_FALSE(choice(2, 1, 16 << 20).plain);
-    CHECK(choice(2, 1, 16 << 20).algorithm == Algorithm::allgather);  // two shots receive as much and compute more
+    // Two shots receive as much and compute more.
+    CHECK(choice(2, 1, 16 << 20).carriage.algorithm == Algorithm::allgather);
     CHECK(choice(4, 400, 16 << 20).plain);
     CHECK(choice(8, 1, 256).plain);
     const Choice many = choice(256, 1, 256 << 20);
     CHECK_FALSE(many.plain);
-    CHECK(many.algorithm == Algorithm::two_shot);
+    CHECK(many.carriage.algorithm == Algorithm::two_shot);
     CHECK(many.predicted_s < many.plain_s);
     CHECK(many.predicted_s > 0);
   }
@@ -232,22 +235,23 @@ TEST_SUITE("chooser") {
       CAPTURE(std::string(expected.spec));
       CAPTURE(expected.quality);
       const Choice c = chosen(expected.spec, expected.quality);
-      CHECK(c.algorithm == expected.algorithm);
+      CHECK(c.carriage.algorithm == expected.algorithm);
       CHECK(c.limited == (expected.algorithm == Algorithm::allgather));
       CHECK((std::string(c.why).find("CRIMP_QUALITY") != std::string::npos) == c.limited);
     }
     for (const double quality : {1.0, usual, 1000.0}) {
-      const Algorithm by = chosen("thc", quality).algorithm;
+      const Algorithm by = chosen("thc", quality).carriage.algorithm;
       CHECK((by == Algorithm::homomorphic || by == Algorithm::integer_sum));
     }
     // Between leaders alike; and nodes do not vote.
     const HierarchyModel nodes{NetworkModel::of(32, 30e-6, 0.0125e9, 4e9), {2, 1e-10, 5e-6}};
-    CHECK(chosen("3lc:s=1.75", kAny, &nodes).algorithm == Algorithm::two_shot);
+    CHECK(chosen("3lc:s=1.75", kAny, &nodes).carriage.algorithm == Algorithm::two_shot);
     for (const char* spec : {"3lc:s=1.75", "qsgd:s=7"}) {
       const Choice c = chosen(spec, usual, &nodes);
-      CHECK(c.nodes);
-      CHECK(c.algorithm == Algorithm::allgather);
+      CHECK(c.carriage.nodes);
+      CHECK(c.carriage.algorithm == Algorithm::allgather);
     }
+<<<<<<< HEAD
     CHECK(chosen("signsgd", kAny, &nodes).algorithm == Algorithm::two_shot);
     CHECK_FALSE(chosen("signsgd", kAny, &nodes).nodes);
     // A node's exact sums are never considered for it.
@@ -259,6 +263,10 @@ TEST_SUITE("chooser") {
     CHECK(all.size() >= 2);
     for (const Choice& c : all)
       CHECK((std::string(c.why).find("CRIMP_QUALITY") == std::string::npos) == (c.algorithm == Algorithm::node_sum));
+=======
+    CHECK(chosen("signsgd", kAny, &nodes).carriage.algorithm == Algorithm::two_shot);
+    CHECK_FALSE(chosen("signsgd", kAny, &nodes).carriage.nodes);
+>>>>>>> 29af68d (How a part is carried is one type, Carriage)
   }
 
   TEST_CASE("with nodes of many ranks the leaders' exchange is considered") {
@@ -266,8 +274,8 @@ TEST_SUITE("chooser") {
     const NetworkModel flat = NetworkModel::of(64, 30e-6, 0.125e9 / 8, 4e9);  // eight ranks share a link
     const HierarchyModel nodes{NetworkModel::of(8, 30e-6, 0.125e9, 4e9), {8, 1e-10, 5e-6}};
     const Choice c = cheapest(candidates(flat, &nodes, k3lc, {codec.get(), 4 << 20, 655360, 16 << 20}));
-    CHECK(c.nodes);
-    CHECK(c.algorithm != Algorithm::hierarchical);
+    CHECK(c.carriage.nodes);
+    CHECK(c.carriage.algorithm != Algorithm::hierarchical);
   }
 
   TEST_CASE("every rank measures, and all choose alike") {
@@ -302,7 +310,7 @@ TEST_SUITE("chooser") {
         CHECK(chooser.measurements() == 1);
       });
       for (const Choice& c : choices) {
-        CHECK(c.algorithm == choices[0].algorithm);
+        CHECK(c.carriage.algorithm == choices[0].carriage.algorithm);
         CHECK(c.plain == choices[0].plain);
         CHECK(c.predicted_s == choices[0].predicted_s);
         CHECK(c.plain_s == choices[0].plain_s);
@@ -330,7 +338,7 @@ TEST_SUITE("chooser") {
         for (int call = 0; call < calls; ++call) {
           const ChoiceQuery query{codec.get(), 1 << 20, 655360, 1 << 22};
           last = chooser.choose(t, query, plain, time);
-          chooser.took(query, last, last.algorithm == Algorithm::two_shot ? 1e-3 : 2e-3);
+          chooser.took(query, last, last.carriage.algorithm == Algorithm::two_shot ? 1e-3 : 2e-3);
         }
         measured += chooser.measurements();
         return last;
@@ -358,7 +366,7 @@ TEST_SUITE("chooser") {
       // Who lives long tries, and those after it know what came of it.
       const Choice known = communicator(2 * Trials::kShortRounds * static_cast<int>(Trials::kMost), 7, measured);
       const Choice after = communicator(1, 7, measured);
-      CHECK(after.algorithm == known.algorithm);
+      CHECK(after.carriage.algorithm == known.carriage.algorithm);
       CHECK(std::string(after.why) == known.why);
       CHECK_FALSE(after.trial);
       CHECK(measured == 1);
@@ -485,7 +493,7 @@ TEST_SUITE("chooser") {
         CHECK(opened == 1);
       });
       for (const Choice& c : choices) {
-        CHECK(c.nodes == have);
+        CHECK(c.carriage.nodes == have);
         CHECK_FALSE(c.early);
         CHECK(c.predicted_s == choices[0].predicted_s);
       }
@@ -519,14 +527,14 @@ TEST_SUITE("chooser") {
           Choice c;
           for (std::uint64_t call = 0; call < calls; ++call) {
             c = chooser.choose(t, {codec.get(), 20000, 655360, 80000}, {}, [](const Codec&) { return k3lc; });
-            if (call < Chooser::kEarly) CHECK_FALSE((c.trial || c.nodes));
-            chooser.took({codec.get(), 20000, 655360, 80000}, c, c.nodes ? 1e-5 : 1e-3);
+            if (call < Chooser::kEarly) CHECK_FALSE((c.trial || c.carriage.nodes));
+            chooser.took({codec.get(), 20000, 655360, 80000}, c, c.carriage.nodes ? 1e-5 : 1e-3);
           }
           return c;
         };
-        if (tried) CHECK(communicator(200).nodes);  // they are the best once it lives
+        if (tried) CHECK(communicator(200).carriage.nodes);  // they are the best once it lives
         const int before = opened;
-        for (int dup = 0; dup < 20; ++dup) CHECK_FALSE(communicator(1).nodes);
+        for (int dup = 0; dup < 20; ++dup) CHECK_FALSE(communicator(1).carriage.nodes);
         CHECK(opened == before);
         CHECK(opened == tried);
       });
@@ -548,11 +556,11 @@ TEST_SUITE("chooser") {
         Choice c;
         for (int call = 0; call < calls; ++call) {
           c = chooser.choose(t, query, {}, [](const Codec&) { return k3lc; });
-          chooser.took(query, c, c.plain ? 1e-3 : c.nodes ? 0.8e-3 : 6e-3);
+          chooser.took(query, c, c.plain ? 1e-3 : c.carriage.nodes ? 0.8e-3 : 6e-3);
         }
         return c;
       };
-      CHECK(communicator(200).nodes);
+      CHECK(communicator(200).carriage.nodes);
       CHECK(communicator(1).plain);
     });
   }
@@ -583,31 +591,31 @@ TEST_SUITE("chooser") {
         Choice c;
         for (int call = 0; call < 60; ++call) {
           c = chooser.choose(t, query, {}, time);
-          both = both || c.halves, other = other || !(c.halves || c.plain);
-          const Best of = c.plain ? Best::plain : c.halves ? Best::halves : Best::codec;
+          both = both || c.carriage.halves, other = other || !(c.carriage.halves || c.plain);
+          const Best of = c.plain ? Best::plain : c.carriage.halves ? Best::halves : Best::codec;
           chooser.took(query, c, of == best ? 1e-3 : 2e-3);
         }
         CHECK(both);
         CHECK(other);
         CHECK_FALSE(c.trial);
         CHECK(c.plain == (best == Best::plain));
-        if (best != Best::plain) CHECK(c.halves == (best == Best::halves));
-        CHECK((std::string(c.why) == "fastest of those tried, in 16 bits") == c.halves);
+        if (best != Best::plain) CHECK(c.carriage.halves == (best == Best::halves));
+        CHECK((std::string(c.why) == "fastest of those tried, in 16 bits") == c.carriage.halves);
         choices[static_cast<std::size_t>(t.rank())] = c;
         // Others of the same ranks know it; where no halves may stand in there are none.
         Chooser after("auto");
         after.share(&shared, 5);
-        CHECK(after.choose(t, query, {}, time).halves == c.halves);
+        CHECK(after.choose(t, query, {}, time).carriage.halves == c.carriage.halves);
         query.halves = nullptr;
         query.alone = false;
         for (int call = 0; call < 60; ++call) {
           const Choice without = after.choose(t, query, {}, time);
-          CHECK_FALSE(without.halves);
+          CHECK_FALSE(without.carriage.halves);
           after.took(query, without, 1e-3);
         }
       });
-      CHECK(choices[0].halves == choices[1].halves);
-      CHECK(choices[0].algorithm == choices[1].algorithm);
+      CHECK(choices[0].carriage.halves == choices[1].carriage.halves);
+      CHECK(choices[0].carriage.algorithm == choices[1].carriage.algorithm);
     }
     Models one, two;
     one.codecs["3lc"] = two.codecs["3lc"] = {.cost = k3lc, .halves = {}, .trials = {}};
@@ -652,15 +660,15 @@ TEST_SUITE("chooser") {
       for (const Choice& c : choices) {
         CHECK(c.predicted_s > 1e-6);  // four million elements are not free
         CHECK(c.predicted_s == choices[0].predicted_s);
-        CHECK(c.algorithm == choices[0].algorithm);
+        CHECK(c.carriage.algorithm == choices[0].carriage.algorithm);
       }
     }
   }
 
   TEST_CASE("what the model sees close together is tried in turn, and the times of who came last decide") {
-    const std::vector<Choice> predictions = {{.algorithm = Algorithm::allgather, .predicted_s = 1.0, .plain_s = 10},
-                                             {.algorithm = Algorithm::homomorphic, .predicted_s = 2.1, .plain_s = 10},
-                                             {.algorithm = Algorithm::two_shot, .predicted_s = 1.9, .plain_s = 10}};
+    const std::vector<Choice> predictions = {{.carriage = {Algorithm::allgather}, .predicted_s = 1.0, .plain_s = 10},
+                                             {.carriage = {Algorithm::homomorphic}, .predicted_s = 2.1, .plain_s = 10},
+                                             {.carriage = {Algorithm::two_shot}, .predicted_s = 1.9, .plain_s = 10}};
     constexpr std::uint64_t kCount = 1000;
     std::vector<Choice> chosen(3);
     run_ranks(3, [&](ThreadTransport& t) {
@@ -671,7 +679,7 @@ TEST_SUITE("chooser") {
           const Choice c = trials.choose(t, predictions, kCount);
           CHECK(c.trial);
           CHECK_FALSE(c.plain);
-          const Algorithm expected = c.algorithm;
+          const Algorithm expected = c.carriage.algorithm;
           tried.push_back(expected);
           // The first round is slow; ranks wait for rank 2, the last one; once there is a hiccup everywhere, once only
           // the early ranks wait long.
@@ -688,7 +696,7 @@ TEST_SUITE("chooser") {
       const int agreeing = t.exchanges();
       CHECK(agreeing == 2);  // after four rounds, and at the end
       CHECK_FALSE(c.trial);
-      CHECK(c.algorithm == Algorithm::two_shot);
+      CHECK(c.carriage.algorithm == Algorithm::two_shot);
       CHECK(c.predicted_s == doctest::Approx(1.2));
       CHECK(trials.choose(t, predictions, kCount).predicted_s == doctest::Approx(0.6));
       CHECK(t.exchanges() == agreeing);
@@ -705,44 +713,46 @@ TEST_SUITE("chooser") {
       ChoiceQuery as = query;
       as.radix = radix;
       auto all = candidates(network, nullptr, k3lc, as);
-      std::erase_if(all, [](const Choice& c) { return c.algorithm != Algorithm::two_shot; });
+      std::erase_if(all, [](const Choice& c) { return c.carriage.algorithm != Algorithm::two_shot; });
       return all;
     };
     const auto open = of(0);
     REQUIRE(open.size() == 2);
-    CHECK(open[0].radix > 1);
-    CHECK(open[1].radix == 1);
+    CHECK(open[0].carriage.radix > 1);
+    CHECK(open[1].carriage.radix == 1);
     CHECK(open[0].predicted_s < open[1].predicted_s);
     for (const int radix : {1, 4}) {  // CRIMP_RADIX has decided
       REQUIRE(of(radix).size() == 1);
-      CHECK(of(radix)[0].radix == radix);
+      CHECK(of(radix)[0].carriage.radix == radix);
     }
     run_ranks(2, [&](ThreadTransport& t) {
       for (const bool relays_win : {false, true}) {
         Trials trials(open);
         Choice c = trials.choose(t, open, 1 << 20);
         for (int tried = 0; c.trial && tried < 1000; ++tried, c = trials.choose(t, open, 1 << 20))
-          trials.took((c.radix > 1) == relays_win ? 0.9 : 1.0, 1 << 20);
+          trials.took((c.carriage.radix > 1) == relays_win ? 0.9 : 1.0, 1 << 20);
         CHECK_FALSE(c.trial);
-        CHECK((c.radix > 1) == relays_win);
+        CHECK((c.carriage.radix > 1) == relays_win);
       }
     });
   }
 
   TEST_CASE("short calls are tried in more rounds") {
     run_ranks(2, [&](ThreadTransport& t) {
-      const std::vector<Choice> both = {{.algorithm = Algorithm::allgather, .predicted_s = 1e-3, .plain_s = 1},
-                                        {.algorithm = Algorithm::two_shot, .predicted_s = 1e-3, .plain_s = 1}};
+      const std::vector<Choice> both = {{.carriage = {Algorithm::allgather}, .predicted_s = 1e-3, .plain_s = 1},
+                                        {.carriage = {Algorithm::two_shot}, .predicted_s = 1e-3, .plain_s = 1}};
       for (const double s : {1e-3, 1e-2}) {
         Trials trials(both);
         int tried = 0;
         Choice c = trials.choose(t, both, 100);
-        for (; c.trial && tried < 1000; ++tried, c = trials.choose(t, both, 100))
+        for (; c.trial && tried < 1000; ++tried, c = trials.choose(t, both, 100)) {
           // two_shot is quicker, but for the first rounds.
-          trials.took(s * (c.algorithm == Algorithm::allgather ? 1 : tried < 2 * Trials::kRounds ? 1.1 : 0.5), 100);
+          const bool gather = c.carriage.algorithm == Algorithm::allgather;
+          trials.took(s * (gather ? 1 : tried < 2 * Trials::kRounds ? 1.1 : 0.5), 100);
+        }
         if (s == 1e-3) CHECK((tried > 2 * Trials::kRounds && tried <= 2 * Trials::kShortRounds));
         else CHECK(tried == 2 * Trials::kRounds);
-        CHECK(c.algorithm == (s == 1e-3 ? Algorithm::two_shot : Algorithm::allgather));
+        CHECK(c.carriage.algorithm == (s == 1e-3 ? Algorithm::two_shot : Algorithm::allgather));
       }
     });
   }
@@ -750,7 +760,7 @@ TEST_SUITE("chooser") {
   TEST_CASE("trials: of one algorithm near plain MPI, of none where the model is sure, and none that succeeds") {
     run_ranks(2, [&](ThreadTransport& t) {
       const auto one = [](double predicted, double plain) {
-        return std::vector<Choice>{{.algorithm = Algorithm::two_shot, .predicted_s = predicted, .plain_s = plain}};
+        return std::vector<Choice>{{.carriage = {Algorithm::two_shot}, .predicted_s = predicted, .plain_s = plain}};
       };
       for (const double predicted : {0.1, 5.0, 10.0}) {  // of the last nobody knows
         const auto sure = one(predicted == 10 ? 0 : predicted, 1);
@@ -777,8 +787,8 @@ TEST_SUITE("chooser") {
   TEST_CASE("where MPI can carry the call it is tried, too, and its time decides, not the prediction") {
     run_ranks(2, [&](ThreadTransport& t) {
       constexpr std::uint64_t kCount = 100;
-      const std::vector<Choice> both = {{.algorithm = Algorithm::allgather, .predicted_s = 1.0, .plain_s = 3},
-                                        {.algorithm = Algorithm::two_shot, .predicted_s = 1.5, .plain_s = 3}};
+      const std::vector<Choice> both = {{.carriage = {Algorithm::allgather}, .predicted_s = 1.0, .plain_s = 3},
+                                        {.carriage = {Algorithm::two_shot}, .predicted_s = 1.5, .plain_s = 3}};
       for (const double plain : {0.5, 1.4, 2.0}) {
         Trials trials(both, true);
         int tried = 0, plainly = 0;
@@ -786,7 +796,7 @@ TEST_SUITE("chooser") {
         for (; c.trial; c = trials.choose(t, both, kCount), ++tried) {
           if (tried < 4 * 3 && tried % 3 == 0) CHECK(plainly == tried / 3);  // once a round
           plainly += c.plain;
-          trials.took(c.plain ? plain : c.algorithm == Algorithm::two_shot ? 1.4 : 1.7, kCount);
+          trials.took(c.plain ? plain : c.carriage.algorithm == Algorithm::two_shot ? 1.4 : 1.7, kCount);
         }
         CHECK(plainly == (plain == 2.0 ? 4 : Trials::kRounds));  // far behind: not tried any further
         c = trials.choose(t, both, 2 * kCount);
@@ -794,7 +804,7 @@ TEST_SUITE("chooser") {
         CHECK(c.plain == (plain <= 1.4));  // what MPI does as fast is not worth a loss
         CHECK(c.plain_s == doctest::Approx(2 * plain));
         CHECK(c.predicted_s == doctest::Approx(2.8));
-        CHECK(c.algorithm == Algorithm::two_shot);
+        CHECK(c.carriage.algorithm == Algorithm::two_shot);
       }
       // Of trials of MPI that failed the prediction stays; where it should be far behind it has one.
       Trials failed(both, true);
@@ -826,7 +836,7 @@ TEST_SUITE("chooser") {
         const auto choose = [&] {
           // Whatever the network is measured to be, the calls' own times decide. Nobody encodes to measure.
           const Choice c = chooser.choose(t, query, [](float*, std::uint64_t) {}, {});
-          CHECK((c.plain || c.algorithm == Algorithm::low_rank));
+          CHECK((c.plain || c.carriage.algorithm == Algorithm::low_rank));
           chooser.took(query, c, c.plain == plain_is_faster ? 1e-3 : 2e-3);
           return c;
         };
@@ -870,9 +880,9 @@ TEST_SUITE("chooser") {
         const ChoiceQuery query{codec.get(), count, 655360, 4 * count};
         const Choice c = chooser.choose(t, query, plain, time);
         if (c.trial) trials.push_back(call);
-        chooser.took(query, c, c.algorithm == Algorithm::two_shot ? 1e-6 : 2e-6);
+        chooser.took(query, c, c.carriage.algorithm == Algorithm::two_shot ? 1e-6 : 2e-6);
         if (!c.trial && call >= 2 * 60 && std::string(c.why) == "fastest of those tried")
-          CHECK(c.algorithm == Algorithm::two_shot);
+          CHECK(c.carriage.algorithm == Algorithm::two_shot);
       }
       // How many there are is this machine's, but they come first, and a few again from call 256 on.
       for (const int call : trials) CHECK((call < 2 * 60 || call >= 256));
@@ -897,7 +907,7 @@ TEST_SUITE("chooser") {
         for (int call = 0; call < 80; ++call) {
           c = chooser.choose(t, query, {}, [](const Codec&) -> CodecCost { return {}; });
           if (!c.plain)
-            CHECK((c.algorithm == Algorithm::reduce_scatter) == (query.collective != Collective::allreduce));
+            CHECK((c.carriage.algorithm == Algorithm::reduce_scatter) == (query.collective != Collective::allreduce));
           chooser.took(query, c, c.plain ? plain_s : codec_s);
         }
         CHECK_FALSE(c.trial);
@@ -984,7 +994,7 @@ TEST_SUITE("chooser") {
     run_ranks(2, [&](ThreadTransport& t) {
       Chooser chooser("two_shot");
       const Choice c = chooser.choose(t, {codec.get(), 10, 655360, 40}, {}, {});
-      CHECK(c.algorithm == Algorithm::two_shot);
+      CHECK(c.carriage.algorithm == Algorithm::two_shot);
       CHECK_FALSE(c.plain);
       CHECK(std::string(c.why) == "CRIMP_ALGORITHM");
       CHECK(t.exchanges() == 0);

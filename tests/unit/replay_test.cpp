@@ -43,9 +43,9 @@ TEST_SUITE("replay") {
     return chosen;
   }
 
-  ChosenParts takes(const std::vector<Choice>& choices) {
+  ChosenParts takes(const std::vector<Carriage>& carriages) {
     ChosenParts chosen;
-    chosen.choices = choices;
+    for (const Carriage& carriage : carriages) chosen.choices.push_back({.carriage = carriage});
     return chosen;
   }
 
@@ -137,8 +137,7 @@ TEST_SUITE("replay") {
       CHECK(decision->pass == was.pass);
       if (was.pass) continue;
       REQUIRE(decision->parts.size() == 1);
-      CHECK(decision->parts[0] == PartDecision{was.choices[0].algorithm, was.choices[0].nodes,
-                                               was.choices[0].chunk_setting, was.choices[0].radix});
+      CHECK(decision->parts[0] == was.choices[0].carriage);
     }
     CHECK(replayed.call(other->kind_digest).decision->parts[0].algorithm == Algorithm::allgather);
     CHECK(replayed.call(other->kind_digest).decision->pass == PassReason::slower);
@@ -177,7 +176,7 @@ TEST_SUITE("replay") {
     DecisionRecorder recorder("0-3", 0);
     record(recorder, *plan, {takes({{.algorithm = Algorithm::two_shot}})});
     CHECK(recorder.record().kinds.at(plan->kind_digest).of.runs[0].decision.parts[0] ==
-          PartDecision{Algorithm::two_shot, false, 20480, 4});
+          Carriage{Algorithm::two_shot, false, 20480, 4});
   }
 
   TEST_CASE("levels, by class and by call") {
@@ -400,14 +399,14 @@ TEST_SUITE("replay") {
     auto chosen = again(*plan, &direct);
     CHECK(repeated);
     CHECK_FALSE(chosen.pass);
-    CHECK(chosen.choices[0].algorithm == Algorithm::two_shot);
+    CHECK(chosen.choices[0].carriage.algorithm == Algorithm::two_shot);
     CHECK(std::string(chosen.choices[0].why) == "CRIMP_REPLAY");
-    CHECK(chosen.routes.at(0) == plan->parts[0].route(chosen.choices[0], nullptr, 4));
+    CHECK(chosen.routes.at(0) == plan->parts[0].route(chosen.choices[0].carriage, nullptr, 4));
     // CRIMP_ALGORITHM is not asked.
     for (const CallDecision* decision : {static_cast<const CallDecision*>(nullptr), &nodes, &integers}) {
       chosen = again(*plan, decision);
       CHECK_FALSE(repeated);
-      CHECK(chosen.choices[0].algorithm == Algorithm::allgather);
+      CHECK(chosen.choices[0].carriage.algorithm == Algorithm::allgather);
       CHECK(chosen.routes.size() == 1);
     }
     CHECK(opened == 1);
@@ -419,10 +418,10 @@ TEST_SUITE("replay") {
     const CallDecision halves{.parts = {{Algorithm::two_shot, false, 0, 1, true}}};
     chosen = again(*in_halves, &halves);
     CHECK(repeated);
-    CHECK(chosen.choices[0].halves);
-    CHECK(chosen.routes.at(0) == in_halves->halves->parts[0].route(chosen.choices[0], nullptr, 4));
+    CHECK(chosen.choices[0].carriage.halves);
+    CHECK(chosen.routes.at(0) == in_halves->halves->parts[0].route(chosen.choices[0].carriage, nullptr, 4));
     CHECK(chosen.routes[0]->part.codec->spec() == make_codec("fp16:memory=residual")->spec());
-    CHECK_FALSE(again(*plan, &halves).choices[0].halves);
+    CHECK_FALSE(again(*plan, &halves).choices[0].carriage.halves);
     CHECK_FALSE(repeated);
     DecisionRecorder recorder("0-3", 0);
     recorder.begin(*in_halves);
@@ -433,7 +432,7 @@ TEST_SUITE("replay") {
     ReplayedCalls calls(read.find("0-3", 0));
     CHECK(calls.call(in_halves->kind_digest).decision->parts.at(0).halves);
     CHECK_FALSE(calls.call(in_halves->kind_digest).decision->parts.at(0).halves);
-    CHECK(again(*low_rank.of({"a"}), &direct).choices[0].algorithm == Algorithm::low_rank);
+    CHECK(again(*low_rank.of({"a"}), &direct).choices[0].carriage.algorithm == Algorithm::low_rank);
     CHECK_FALSE(repeated);
   }
 }

@@ -42,12 +42,13 @@ TEST_SUITE("trials") {
   std::vector<Choice> predictions(const Times& times) {
     std::vector<Choice> all;
     for (std::size_t i = 0; i + 1 < times.size(); ++i)
-      all.push_back(
-          {.algorithm = Algorithm::two_shot, .predicted_s = 1e-3, .plain_s = 1e-3, .radix = static_cast<int>(i)});
+      all.push_back({.carriage = {.algorithm = Algorithm::two_shot, .radix = static_cast<int>(i)},
+                     .predicted_s = 1e-3,
+                     .plain_s = 1e-3});
     return all;
   }
   std::size_t index(const Choice& choice, const Times& times) {
-    return choice.plain ? times.size() - 1 : static_cast<std::size_t>(choice.radix);
+    return choice.plain ? times.size() - 1 : static_cast<std::size_t>(choice.carriage.radix);
   }
 
   struct Outcome {
