@@ -30,15 +30,13 @@ const char* obstacle(Chooser& chooser, const ChoiceQuery& query, int ranks, cons
     return query.exact && chooser.nodes() && chooser.nodes()->nodes == 1
                ? nullptr
                : "exact on one node in the record of CRIMP_REPLAY, whose memory not all ranks share";
-  const Codec& codec = decision->halves ? *query.halves : *query.codec;
-  ChoiceQuery as = query;
-  if (decision->halves) as.frame_bytes = query.halves_frame_bytes;
+  const ChoiceQuery as = decision->halves ? query.in_halves() : query;
   if ((decision->algorithm == Algorithm::reduce_scatter) != (query.collective != Collective::allreduce))
     return "what the record of CRIMP_REPLAY has is of another collective";
   const Hierarchy* const nodes = decision->nodes ? chooser.nodes() : nullptr;
   if (decision->nodes && !nodes) return "no nodes, which the record of CRIMP_REPLAY has";
   const AlgorithmEntry& entry = entry_of(decision->algorithm);
-  const bool runs = insist([&] { return entry.why_unsupported(codec, nodes ? nodes->nodes : ranks).empty(); });
+  const bool runs = insist([&] { return entry.why_unsupported(*as.codec, nodes ? nodes->nodes : ranks).empty(); });
   if (!entry.fits(as, ranks)) return "longer than what the record of CRIMP_REPLAY has can carry";
   return runs && !(nodes && (entry.mpi_adds || entry.one_exchange))
              ? nullptr

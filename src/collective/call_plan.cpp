@@ -159,13 +159,11 @@ std::shared_ptr<CallPlan> Planner::make(Dtype dtype, std::uint64_t count, std::s
     const bool may_stand_in = query.alone && !stand_in;
     query.halves = may_stand_in ? rules_.halves_of(*query.codec) : nullptr;
     query.exact = may_stand_in && !plan->shares && !query.controlled &&
-                          entry_of(Algorithm::node_sum).why_unsupported(*query.codec, 2).empty()
-                      ? rules_.exact()
-                      : nullptr;
+                  entry_of(Algorithm::node_sum).why_unsupported(*query.codec, 2).empty();
     const auto instead = [&](const Codec* codec) {
       return codec ? make(dtype, count, plan->layout, level, plan->shares, codec) : nullptr;
     };
-    const auto halves = instead(query.halves), exactly = instead(query.exact);
+    const auto halves = instead(query.halves), exactly = instead(query.exact ? rules_.exact() : nullptr);
     if (halves) query.halves_frame_bytes = halves->parts[0].query.frame_bytes;
     if (halves) halves->parts[0].query = query;
     if (exactly) exactly->parts[0].query = query;

@@ -63,19 +63,12 @@ std::vector<Choice> of_codec(const ChoiceQuery& query, const NetworkModel& netwo
 
 std::vector<Choice> candidates(const NetworkModel& network, const HierarchyModel* hierarchy, const CodecCost& cost,
                                const ChoiceQuery& query, const CodecCost* halves) {
-  ChoiceQuery in_halves = query;
-  in_halves.codec = query.halves;
-  in_halves.exact = nullptr;
-  in_halves.frame_bytes = query.halves_frame_bytes;
-  std::vector<Choice> all;
-  const bool both = halves && query.halves;
-  for (const bool second : {false, true}) {
-    if (second && !both) break;
-    for (Choice& choice : of_codec(second ? in_halves : query, network, hierarchy, second ? *halves : cost)) {
-      choice.carriage.halves = second;
-      if (second) choice.why = "cheapest by the model, in 16 bits";
-      all.push_back(choice);
-    }
+  std::vector<Choice> all = of_codec(query, network, hierarchy, cost);
+  if (!halves || !query.halves) return all;
+  for (Choice& choice : of_codec(query.in_halves(), network, hierarchy, *halves)) {
+    choice.carriage.halves = true;
+    choice.why = "cheapest by the model, in 16 bits";
+    all.push_back(choice);
   }
   return all;
 }

@@ -44,8 +44,7 @@ struct ChoiceQuery {
   // Likewise, of 16 bits a value, which may carry the call in place of `codec` where that is faster; null: none may.
   // Whether there is one follows from `codec` alone.
   const Codec* halves = nullptr;
-  // Of exact sums in a node's memory (node_sum), whose calls may go by it where that is faster; null: none may.
-  const Codec* exact = nullptr;
+  bool exact = false;  // node_sum, which encodes nothing, may carry the call where that is faster
   // Bytes of a rank's frame where one exchange carries the call (one_shot), and where one carries `halves`; 0: none
   // can.
   std::uint64_t frame_bytes = 0, halves_frame_bytes = 0;
@@ -53,6 +52,14 @@ struct ChoiceQuery {
   Collective collective = Collective::allreduce;
   std::uint64_t largest_share = 0;
 
+  // The same call by `halves`, which is not null.
+  ChoiceQuery in_halves() const {
+    ChoiceQuery query = *this;
+    query.codec = halves;
+    query.frame_bytes = halves_frame_bytes;
+    query.exact = false;
+    return query;
+  }
   // Whether so many ranks can exchange frames of so many bytes at once, so that a rank without memory takes part from
   // its reserve.
   static constexpr bool fits_one_exchange(std::uint64_t frame, int ranks) {

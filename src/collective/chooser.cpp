@@ -18,13 +18,12 @@ bool due(std::uint64_t call) { return call == 16 || call == 256 || call % 4096 =
 constexpr std::uint64_t kTriedAnew = 256;  // from this measurement on the fastest of trials is asked for again
 }  // namespace
 
-// By the binary logarithm of the calls' elements, for each collective. Where other candidates can be tried they have
-// trials of their own: MPI, and one exchange.
-int Chooser::size_class(const ChoiceQuery& query) const {
-  return static_cast<int>(std::bit_width(query.count)) + (query.alone ? 64 : 0) +
-         128 * static_cast<int>(query.collective) +
-         (ChoiceQuery::fits_one_exchange(query.frame_bytes, ranks_) ? 1024 : 0) +
-         (ChoiceQuery::fits_one_exchange(query.halves_frame_bytes, ranks_) ? 2048 : 0);
+SizeClass Chooser::size_class(const ChoiceQuery& query) const {
+  return {.one_exchange_of_halves = ChoiceQuery::fits_one_exchange(query.halves_frame_bytes, ranks_),
+          .one_exchange = ChoiceQuery::fits_one_exchange(query.frame_bytes, ranks_),
+          .collective = query.collective,
+          .alone = query.alone,
+          .bits = static_cast<int>(std::bit_width(query.count))};
 }
 
 const Hierarchy* Chooser::nodes() {
@@ -71,11 +70,11 @@ Account& Chooser::account(const ChoiceQuery& query) {
   return account;
 }
 
-Account::Known Chooser::known(const Codec* codec, int size_class) const {
+Account::Known Chooser::known(const Codec* codec, const SizeClass& of) const {
   Account::Known known{.model = &network_.plain};
   const auto measured = codecs_.find(codec);
   if (measured == codecs_.end()) return known;
-  const auto trials = measured->second.trials.find(size_class);
+  const auto trials = measured->second.trials.find(of);
   if (trials == measured->second.trials.end() || !trials->second.finished()) return known;
   known.trials = &trials->second;
   known.best_s = trials->second.best_s();
@@ -86,7 +85,7 @@ Account::Known Chooser::known(const Codec* codec, int size_class) const {
 std::vector<Chooser::Times> Chooser::times() const {
   std::vector<Times> all;
   for (const auto& [of, account] : accounts_)
-    all.push_back({of.first, std::uint64_t{1} << ((of.second & 63) - 1), account.total(known(of.first, of.second))});
+    all.push_back({of.first, of.second.from_elements(), account.total(known(of.first, of.second))});
   return all;
 }
 
@@ -105,7 +104,7 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
                        const std::function<Backend*()>& backend) {
   if (!same_call) counted_ = false;
   ranks_ = transport.size();
-  const int size = size_class(query);
+  const SizeClass size = size_class(query);
   if (forced_ != "auto") return forced(forced_, query, ranks_, device_, [this] { return nodes(); });
   const Algorithm first = insist([&] { return first_algorithm(query, ranks_); });
   // What no model predicts is timed beside plain MPI, where that can carry the call.

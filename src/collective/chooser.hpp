@@ -82,12 +82,12 @@ class Chooser {
     CodecCost cost;
     std::optional<CodecCost> halves;  // of ChoiceQuery::halves, once measured
     std::uint64_t calls = 0;
-    std::map<int, Trials> trials;  // by the binary logarithm of the calls' elements
+    std::map<SizeClass, Trials> trials;
   };
-  int size_class(const ChoiceQuery&) const;
+  SizeClass size_class(const ChoiceQuery&) const;
   void adopt(Transport&);
   void publish() const;
-  Account::Known known(const Codec*, int size_class) const;
+  Account::Known known(const Codec*, const SizeClass&) const;
 
   std::string forced_;
   int ranks_ = 1;
@@ -97,7 +97,7 @@ class Chooser {
   const Hierarchy* hierarchy_ = nullptr;
   std::optional<HierarchyModel> hierarchy_model_;
   std::map<const Codec*, Measured> codecs_;
-  std::map<std::pair<const Codec*, int>, Account> accounts_;  // by codec and size, as their trials
+  std::map<std::pair<const Codec*, SizeClass>, Account> accounts_;  // as their trials
   SharedModels* shared_ = nullptr;
   std::uint64_t group_ = 0;
   std::shared_ptr<const Models> adopted_;

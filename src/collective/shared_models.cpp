@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "core/digest.hpp"
 
@@ -12,9 +13,13 @@ struct Text {
   std::string bytes;
   template <class T>
   void add(T value) {
+    static_assert(std::is_scalar_v<T>);  // a struct has padding
     char raw[sizeof value];
     std::memcpy(raw, &value, sizeof value);
     bytes.append(raw, sizeof raw);
+  }
+  void add(const SizeClass& c) {
+    add(c.one_exchange_of_halves), add(c.one_exchange), add(c.collective), add(c.alone), add(c.bits);
   }
   void add(const Carriage& c) { add(c.algorithm), add(c.nodes), add(c.halves), add(c.radix), add(c.chunk_setting); }
   void add(const CodecCost& c) {

@@ -19,7 +19,7 @@ struct Models {
   struct OfCodec {
     CodecCost cost;
     std::optional<CodecCost> halves = {};  // of what may stand in for it
-    std::map<int, Trials> trials;          // finished ones, by the binary logarithm of the calls' elements
+    std::map<SizeClass, Trials> trials;    // finished ones
   };
   NetworkModel network;
   std::optional<HierarchyModel> hierarchy;

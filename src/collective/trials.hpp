@@ -4,6 +4,7 @@
 // first calls are timed: if they take so long that plain MPI is near after all, or another algorithm, these are tried
 // too.
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -17,7 +18,17 @@ class Transport;
 // Whether two are one candidate, whatever was predicted of it.
 bool same(const Choice&, const Choice&);
 
-// Of one codec and of calls of similar sizes. Equal on all ranks but for the times not agreed yet. Not thread-safe.
+// Calls whose times are comparable: of similar sizes, of one collective, and with the same candidates.
+struct SizeClass {
+  bool one_exchange_of_halves = false, one_exchange = false;  // one_shot can carry them
+  Collective collective = Collective::allreduce;
+  bool alone = false;  // MPI can
+  int bits = 0;        // std::bit_width() of their elements
+  std::uint64_t from_elements() const { return std::uint64_t{1} << (bits - 1); }
+  auto operator<=>(const SizeClass&) const = default;
+};
+
+// Of one codec and of the calls of one class. Equal on all ranks but for the times not agreed yet. Not thread-safe.
 class Trials {
  public:
   static constexpr double kNear = 2;  // times the best prediction: what is tried

@@ -95,7 +95,7 @@ TEST_SUITE("call_plan") {
       const auto plan = plans.of({"a", "b"}, 20000, Dtype::f32, level);
       REQUIRE(plan->parts.size() >= 1);
       const ChoiceQuery& query = plan->parts[0].query;
-      CHECK((query.exact != nullptr) == (plan->exactly != nullptr));
+      CHECK(query.exact == (plan->exactly != nullptr));
       if (!plan->exactly) return std::string("none");
       const Carriage on_node{.algorithm = Algorithm::node_sum, .nodes = true};
       CHECK(&plan->of(on_node) == plan->exactly.get());
