@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "collective/algorithms.hpp"
-#include "collective/frame.hpp"
 #include "collective/pipeline.hpp"
 
 namespace crimp {
@@ -75,13 +74,7 @@ class Allgather final : public Rounds<Allgather> {
     slot.mine = header(chunk, slot.bound.partition().count());
     add(slot.encoding, slot.mine, slot.bound, call_.in + slot.bound.begin(), encoder(), slot.body);
     start_encode(slot.encoding);
-    note_encode(slot, chunk, begin);
-  }
-
-  void note_encode(SendSlot& slot, std::uint64_t chunk, Clock::time_point begin) {
-    const double took = span("encode", chunk, begin);
-    slot.mine.encode_us += static_cast<std::uint32_t>(1e6 * took);
-    result_.encode_s += took;
+    note_encode({&slot.mine, 1}, chunk, begin);
   }
 
   void start_headers(std::uint64_t chunk) {
@@ -89,7 +82,7 @@ class Allgather final : public Rounds<Allgather> {
     if (backend_.asynchronous()) {
       const auto begin = Clock::now();
       finish_encode(slot.encoding);
-      note_encode(slot, chunk, begin);
+      note_encode({&slot.mine, 1}, chunk, begin);
     }
     slot.ticket = under_way(transport_.start_allgather(&slot.mine, slot.headers.data(), sizeof(Header)));
     result_.sent_bytes += sizeof(Header);
@@ -133,12 +126,8 @@ class Allgather final : public Rounds<Allgather> {
     SendSlot& slot = send(chunk);
     wait(from.ticket, chunk);
     const auto begin = Clock::now();
-    if (backend_.readable_bodies()) may_corrupt_wire({from.bodies + from.offsets[0], from.bytes[0]});
-    bool good = true;
-    for (std::size_t r = 0; r < ranks(); ++r)
-      good = open(from.views[r], slot.headers[r], slot.bound, std::span(from.bodies + from.offsets[r], from.bytes[r]),
-                  r, chunk) &&
-             good;
+    const bool good = open_all(from.views, slot.headers, slot.bound, chunk, body_bound_,
+                               [&](std::size_t r) { return from.bodies + from.offsets[r]; });
     // With a bad payload the exchanges go on, so that no rank waits for this one; the error is raised at the end of the
     // call.
     if (good) add(from.decoding, slot.bound, from.views, chunk, out(slot.bound));

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "collective/algorithms.hpp"
-#include "collective/frame.hpp"
 #include "collective/pipeline.hpp"
 #include "core/reserve.hpp"
 
@@ -109,13 +108,11 @@ class OneShot final : public Rounds<OneShot> {
       finish_encode(encoding_);
       flags |= mine_[q].flags;
     }
-    const double took = span("encode", chunk, begin);
-    result_.encode_s += took;
+    note_encode(mine_, chunk, begin);
     for (std::size_t q = 0; q < mine_.size(); ++q) {
       Header& h = mine_[q];
       // What is wrong with one share of this rank's is said to all.
       if (flags & ~kFlagCorrupt) h.flags |= flags, h.body_bytes = h.body_hash = 0;
-      h.encode_us += static_cast<std::uint32_t>(1e6 * took);
       h.wire_us = static_cast<std::uint32_t>(call_.zeros ? kAnyUnit : call_.exponent);
       if (plan_.frames[q]) std::memcpy(leaving_ + plan_.offsets[q], &h, sizeof h);
     }
@@ -147,17 +144,12 @@ class OneShot final : public Rounds<OneShot> {
     if (!accept(headers_)) return end();
     commit(bounds_, mine_);
     const auto begin = Clock::now();
-    may_corrupt_wire({frame(0) + sizeof(Header), std::min(headers_[0].body_bytes, body_bytes())});
-    bool good = true;
-    for (std::size_t r = 0; r < ranks(); ++r) {
-      const std::uint64_t bytes = std::min(headers_[r].body_bytes, body_bytes());
-      good = open(views_[r], headers_[r], own(), std::span(frame(r) + sizeof(Header), bytes), r, chunk) && good;
-    }
-    if (good) decode(chunk);
+    const std::uint64_t most = frame_bytes_ - sizeof(Header);
+    if (open_all(views_, headers_, own(), chunk, most, [&](std::size_t r) { return frame(r) + sizeof(Header); }))
+      decode(chunk);
     result_.decode_s += span("decode", chunk, begin);
   }
 
-  std::uint64_t body_bytes() const { return frame_bytes_ - sizeof(Header); }
   int exponent(std::size_t r) const { return static_cast<int>(headers_[r].wire_us); }
 
   void decode(std::uint64_t chunk) {

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <utility>
 
-#include "collective/frame.hpp"
 #include "core/log.hpp"
 #include "core/reserve.hpp"
 #include "memory/streamed.hpp"
@@ -127,6 +126,12 @@ void Pipeline::finish_encode(Encoding& encoding) {
   encoding.headers.clear();
   encoding.jobs.clear();
   encoding.ticket.reset();
+}
+
+void Pipeline::note_encode(std::span<Header> mine, std::uint64_t chunk, Clock::time_point begin) {
+  const double took = span("encode", chunk, begin);
+  for (Header& h : mine) h.encode_us += static_cast<std::uint32_t>(1e6 * took);
+  result_.encode_s += took;
 }
 
 void Pipeline::add(Decoding& decoding, const BoundSlice& bound, std::span<const BodyView> views, std::uint64_t chunk,

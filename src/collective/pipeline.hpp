@@ -21,6 +21,7 @@
 #include "backend/host_backend.hpp"
 #include "codec/payload.hpp"
 #include "collective/collective.hpp"
+#include "collective/frame.hpp"
 #include "collective/partition.hpp"
 #include "core/trace.hpp"
 #include "memory/workers.hpp"
@@ -81,6 +82,8 @@ class Pipeline {
   std::uint32_t encoder() const { return static_cast<std::uint32_t>(rank()) ^ call_.salt; }  // as RandomCounter::rank
   void start_encode(Encoding&);                                                              // what has been added
   void finish_encode(Encoding&);  // completes the headers; the bodies are in place
+  // Adds to these headers and to the result what encoding the bodies has taken since then.
+  void note_encode(std::span<Header> mine, std::uint64_t chunk, Clock::time_point begin);
   // Headers of all ranks in one chunk and stage. False: some rank asks for MPI. Throws Error{call_differs}, with
   // nothing left under way.
   bool accept(std::span<const Header>);
@@ -123,6 +126,18 @@ class Pipeline {
   // Checks a body against its header and opens it; where it is bad, remembers whose it was.
   bool open(BodyView&, const Header&, const BoundSlice&, std::span<const std::uint8_t> body, std::size_t from,
             std::uint64_t chunk);
+  // Likewise every rank's, which lies at body(rank) and is no longer than `most`. False: one is bad.
+  template <class Body>
+  bool open_all(std::span<BodyView> views, std::span<const Header> headers, const BoundSlice& bound,
+                std::uint64_t chunk, std::uint64_t most, Body body) {
+    const auto arrived = [&](std::size_t r) {
+      return std::span<std::uint8_t>(body(r), std::min(headers[r].body_bytes, most));
+    };
+    if (backend_.readable_bodies()) may_corrupt_wire(arrived(0));
+    bool good = true;
+    for (std::size_t r = 0; r < ranks_; ++r) good = open(views[r], headers[r], bound, arrived(r), r, chunk) && good;
+    return good;
+  }
   void blame(std::size_t from, std::uint64_t chunk, const std::string& what);
   bool usable(const std::string& defect, std::size_t from,
               std::uint64_t chunk);             // blames where there is one; collective/frame.hpp finds them

@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "collective/algorithms.hpp"
-#include "collective/frame.hpp"
 #include "collective/pipeline.hpp"
 
 namespace crimp {
@@ -138,13 +137,7 @@ class ReduceScatter final : public Rounds<ReduceScatter> {
       add(c.encoding, c.mine[q], c.runs[q], call_.in + c.runs[q].begin(), encoder(),
           leaving_[i % kSendSlots] + plan_.offsets[i][q]);
     start_encode(c.encoding);
-    note_encode(c, i, begin);
-  }
-
-  void note_encode(Chunk& c, std::uint64_t i, Clock::time_point begin) {
-    const double took = span("encode", i, begin);
-    for (auto& h : c.mine) h.encode_us += static_cast<std::uint32_t>(1e6 * took);
-    result_.encode_s += took;
+    note_encode(c.mine, i, begin);
   }
 
   void start_headers(std::uint64_t i) {
@@ -152,7 +145,7 @@ class ReduceScatter final : public Rounds<ReduceScatter> {
     if (backend_.asynchronous()) {
       const auto begin = Clock::now();
       finish_encode(c.encoding);
-      note_encode(c, i, begin);
+      note_encode(c.mine, i, begin);
     }
     // What ends the call must be seen by all, whoever gets the body.
     std::uint8_t flags = 0;
@@ -193,12 +186,8 @@ class ReduceScatter final : public Rounds<ReduceScatter> {
     const auto begin = Clock::now();
     std::uint8_t* const bodies = arriving_[i % kReceiveSlots];
     const BoundSlice& own = c.runs[rank()];
-    if (backend_.readable_bodies()) may_corrupt_wire({bodies, std::min(c.received[0].body_bytes, largest_)});
-    bool good = true;
-    for (std::size_t r = 0; r < ranks(); ++r)
-      good = open(views_[r], c.received[r], own,
-                  std::span(bodies + c.offsets[r], std::min(c.received[r].body_bytes, largest_)), r, i) &&
-             good;
+    const bool good =
+        open_all(views_, c.received, own, i, largest_, [&](std::size_t r) { return bodies + c.offsets[r]; });
     if (good && own.partition().count() > 0) {
       add(decoding_, own, views_, i, out(own));
       start_decode(decoding_);

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "collective/algorithms.hpp"
-#include "collective/frame.hpp"
 #include "collective/pipeline.hpp"
 #include "collective/shard_relays.hpp"
 
@@ -178,7 +177,7 @@ class TwoShot final : public Rounds<TwoShot> {
         add(c.encoding, c.mine[q], c.shards[q], call_.in + c.shards[q].begin(), encoder(),
             scatter_[i % kSendSlots] + shards.offsets[q]);
       start_encode(c.encoding);
-      note_encode(c, i, begin);
+      note_encode(c.mine, i, begin);
     });
   }
 
@@ -187,19 +186,13 @@ class TwoShot final : public Rounds<TwoShot> {
     if (backend_.asynchronous()) {
       const auto begin = Clock::now();
       finish_encode(c.encoding);
-      note_encode(c, i, begin);
+      note_encode(c.mine, i, begin);
     }
     // What ends the call must be seen by all, whoever gets the shard.
     std::uint8_t flags = 0;
     for (const auto& h : c.mine) flags |= static_cast<std::uint8_t>(h.flags & ~kFlagCorrupt);
     if (flags)
       for (auto& h : c.mine) h.flags |= flags, h.body_bytes = h.body_hash = 0;
-  }
-
-  void note_encode(Chunk& c, std::uint64_t i, Clock::time_point begin) {
-    const double took = span("encode", i, begin);
-    for (auto& h : c.mine) h.encode_us += static_cast<std::uint32_t>(1e6 * took);
-    result_.encode_s += took;
   }
 
   void start_headers(std::uint64_t i) {
@@ -256,12 +249,7 @@ class TwoShot final : public Rounds<TwoShot> {
     auto begin = Clock::now();
     std::uint8_t* const bodies = scattered_[i % kReceiveSlots];
     BoundSlice& own = c.shards[rank()];
-    if (backend_.readable_bodies()) may_corrupt_wire({bodies, std::min(c.scattered[0].body_bytes, largest_)});
-    bool good = true;
-    for (std::size_t r = 0; r < ranks(); ++r)
-      good = open(views_[r], c.scattered[r], own,
-                  std::span(bodies + c.offsets[r], std::min(c.scattered[r].body_bytes, largest_)), r, i) &&
-             good;
+    bool good = open_all(views_, c.scattered, own, i, largest_, [&](std::size_t r) { return bodies + c.offsets[r]; });
     if (good) {
       add(decoding_of_sum_, own, views_, i, sums(own));
       start_decode(decoding_of_sum_);
