@@ -175,10 +175,10 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
 }
 
 Choice Chooser::headers_first(const ChoiceQuery& query, int ranks) {
-  const Choice named = forced_ == "auto" ? Choice{.algorithm = Algorithm::one_shot}
+  const Choice named = forced_ == "auto" ? Choice{.carriage = {Algorithm::one_shot}}
                                          : forced(forced_, query, ranks, device_, [this] { return nodes(); });
-  if (!entry_of(named.algorithm).one_exchange) return named;
-  return {.algorithm = insist([&] { return first_algorithm(query, ranks); }), .why = "calls like it were no gradients"};
+  if (!entry_of(named.carriage.algorithm).one_exchange) return named;
+  return {.carriage = {insist([&] { return first_algorithm(query, ranks); })}, .why = "calls like it were declined"};
 }
 
 Chooser::Settled Chooser::settled(const ChoiceQuery& query, const Choice& choice) const {

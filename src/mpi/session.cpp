@@ -314,8 +314,7 @@ void Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   });
 
   using Next = DeclinedCalls::Next;
-  const bool unnamed = !request.layout;
-  const Next next = unnamed ? declined_.next(request, !plan->means_more && !layout_known) : Next::usual;
+  const Next next = declined_.next(request, !request.layout && !layout_known && !plan->means_more);
   // Handed on by one reference: with more, std::function would need memory.
   const auto choose_now = [&]() -> ChosenParts {
     if (next == Next::left) return {.pass = PassReason::no_gradient};
@@ -360,8 +359,7 @@ void Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   if (rank_ == 0 && context_.report.history())
     notes.emplace(*context_.report.history(), carried, bound, values.backend().memory());
   CallOutcome outcome = run(context_, transport, chooser_, carried, chosen, bound, times);
-  if (unnamed && (!outcome.pass || outcome.pass == PassReason::no_gradient))
-    declined_.ended(request, outcome.pass.has_value());
+  declined_.ended(request, outcome.pass);
   if (outcome.pass) {
     end.pass = outcome.pass;
     return;

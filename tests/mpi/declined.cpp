@@ -1,6 +1,8 @@
 // Calls that name no tensors and are left to MPI for their values, time after time: what Crimp sends of its own for
 // them does not grow with the calls' bytes once that is known, and where no gradient has ever come it is not sent for
 // each of them. Gradients of the same size are compressed all the same.
+#include <limits>
+
 #include "check.hpp"
 
 using check::expected, check::rank, check::size;
@@ -23,7 +25,7 @@ extern "C" int PMPI_Iallgather(const void* send, int n, MPI_Datatype type, void*
 
 namespace {
 
-enum class Values { gradient, metrics };
+enum class Values { gradient, metrics, overflown };
 
 // Metrics are of one sign on the last rank, which alone knows that they are none.
 void call(int count, Values values, unsigned salt) {
@@ -31,11 +33,12 @@ void call(int count, Values values, unsigned salt) {
   for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(check::value(i, rank, salt));
   if (values == Values::metrics && rank == size - 1)
     for (float& x : in) x = std::abs(x);
+  if (values == Values::overflown && rank == 0) in[7] = std::numeric_limits<float>::infinity();
   CHECK(MPI_Allreduce(in.data(), out.data(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD) == MPI_SUCCESS);
   check::native_allreduce(in.data(), plain.data(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-  if (values == Values::metrics) {
+  if (values != Values::gradient) {
     CHECK(out == plain, "not MPI's bits");
-    ++expected["passed_through.no_gradient>"];
+    ++expected[values == Values::metrics ? "passed_through.no_gradient>" : "passed_through.range"];
     return;
   }
   for (std::size_t i = 0; i < in.size(); ++i)
@@ -49,7 +52,7 @@ long sent_for(int calls, int count, Values values, unsigned salt) {
   return sent / calls;
 }
 
-constexpr int kCount = 20000, kOther = 20100;
+constexpr int kCount = 20000, kOther = 20100, kDiverged = 20200;
 constexpr long kHeader = 512, kPayload = 2 * kCount;  // no header is as long; fp16
 
 }  // namespace
@@ -75,6 +78,12 @@ int main() {
     call(kOther, Values::metrics, 2000 + static_cast<unsigned>(i));
     CHECK(sent_for(1, kOther, Values::gradient, 2200 + static_cast<unsigned>(i)) >= kPayload, "%ld bytes", sent);
   }
-  expected["calls>"] = 20 + 20 + 150;
+
+  // A training that has diverged, and goes on.
+  sent_for(2, kDiverged, Values::overflown, 3000);
+  CHECK(sent_for(100, kDiverged, Values::overflown, 3100) <= kHeader, "%ld bytes a call", sent / 100);
+  CHECK(exchanges >= 100, "%ld exchanges: each call is asked about", exchanges);
+  CHECK(sent_for(20, kDiverged, Values::gradient, 3300) >= kPayload, "%ld bytes a call", sent / 20);
+  expected["calls>"] = 20 + 20 + 20 + 150;
   return check::finish();
 }

@@ -251,22 +251,18 @@ TEST_SUITE("chooser") {
       CHECK(c.carriage.nodes);
       CHECK(c.carriage.algorithm == Algorithm::allgather);
     }
-<<<<<<< HEAD
-    CHECK(chosen("signsgd", kAny, &nodes).algorithm == Algorithm::two_shot);
-    CHECK_FALSE(chosen("signsgd", kAny, &nodes).nodes);
+    CHECK(chosen("signsgd", kAny, &nodes).carriage.algorithm == Algorithm::two_shot);
+    CHECK_FALSE(chosen("signsgd", kAny, &nodes).carriage.nodes);
     // A node's exact sums are never considered for it.
     const HierarchyModel one_node{NetworkModel::of(1, 30e-6, 0.0125e9, 4e9), {64, 1e-10, 5e-6}};
     const auto limited = make_codec("3lc:s=1.75");
     ChoiceQuery query{limited.get(), 4 << 20, 655360, 16 << 20, usual};
-    query.exact = limited.get();
+    query.exact = true;
     const auto all = candidates(slow, &one_node, k3lc, query);
     CHECK(all.size() >= 2);
     for (const Choice& c : all)
-      CHECK((std::string(c.why).find("CRIMP_QUALITY") == std::string::npos) == (c.algorithm == Algorithm::node_sum));
-=======
-    CHECK(chosen("signsgd", kAny, &nodes).carriage.algorithm == Algorithm::two_shot);
-    CHECK_FALSE(chosen("signsgd", kAny, &nodes).carriage.nodes);
->>>>>>> 29af68d (How a part is carried is one type, Carriage)
+      CHECK((std::string(c.why).find("CRIMP_QUALITY") == std::string::npos) ==
+            (c.carriage.algorithm == Algorithm::node_sum));
   }
 
   TEST_CASE("with nodes of many ranks the leaders' exchange is considered") {
