@@ -76,6 +76,8 @@ bool useful(const std::vector<std::vector<int>>& nodes);
 // Floats of node memory: what is asked for, and the least that works.
 std::uint64_t node_memory(int ranks);
 std::uint64_t least_node_memory(int ranks);
+// Floats of each rank's that pass through it at once, where it is cut into so many turns.
+std::uint64_t node_block(Node&, std::uint64_t turns);
 // Collective over the node: its ranks' values added in rank order, to the leader's `sums` (elsewhere not looked at).
 // Both lie in `memory`. What fails on this rank is returned, and noted for the others.
 std::optional<Error> sum_in_node(Node&, const float* in, float* sums, std::uint64_t count,
@@ -85,7 +87,7 @@ std::optional<Error> sum_in_node(Node&, const float* in, float* sums, std::uint6
 std::optional<Error> share_in_node(Node&, const Layout&, const float* sums, float* out, std::uint64_t count,
                                    MemoryResource& memory = host_memory());
 
-// Collective over the node: what all ranks give added in rank order, to all; `out` may be `in`.
+// Collective over the node: what all ranks give added in rank order, to all; `out` may be `in` (node_sum.cpp).
 void sum_on_node(Node&, const float* in, float* out, std::uint64_t count);
 
 }  // namespace crimp

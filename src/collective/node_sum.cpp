@@ -15,16 +15,12 @@ namespace {
 
 // Floats of a rank's values in the node's memory at once, three times: while one block's sums are read, the next block
 // is added, and the one after it copied. So a block takes one barrier, and so does a call's last look at another's.
-constexpr std::uint64_t kTurns = 3, kGrain = kPayloadAlign / sizeof(float);
-
-std::uint64_t block_of(Node& node) {
-  return node.memory().size() / (kTurns * static_cast<std::uint64_t>(node.size())) / kGrain * kGrain;
-}
+constexpr std::uint64_t kTurns = 3;
 
 struct Blocks {
   Blocks(Node& in, std::uint64_t elements)
       : node(in), count(elements), n(static_cast<std::uint64_t>(in.size())),
-        mine(static_cast<std::uint64_t>(in.rank())), length(block_of(in)) {}
+        mine(static_cast<std::uint64_t>(in.rank())), length(node_block(in, kTurns)) {}
   std::uint64_t blocks() const { return div_up(count, length); }
   std::uint64_t elements(std::uint64_t b) const { return std::min(length, count - b * length); }
   // Of block b, a slot for each rank; the sums form in the first.
