@@ -269,13 +269,14 @@ TEST_SUITE("device_codec") {
     CHECK(simt::take_reports() == "");
   }
 
-  // Of codecs whose residual grows from call to call under force=1, and of others' means.
+  // Of codecs whose residual grows from call to call under force=1, and of others' means and scales.
   TEST_CASE("residuals far beyond what values may be are encoded as on the host, and decoded") {
     for (const char* spec :
          {"qsgd:s=7,bucket=128,memory=residual,force=1", "qsgd:memory=residual,force=1",
           "qsgd:s=1,bucket=10240,memory=residual,force=1", "qsgd:s=200,memory=residual,force=1",
-          "terngrad:memory=residual,force=1", "randomk:ratio=0.3,scale=1,memory=residual,force=1", "1bit", "efsignsgd"})
-      for (const float size : {0x1p40f, 0x1p64f, 0x1p90f, 0x1p118f}) {
+          "terngrad:memory=residual,force=1", "randomk:ratio=0.3,scale=1,memory=residual,force=1", "1bit", "efsignsgd",
+          "adaq", "adaq:ratio=1", "fp8:memory=residual,force=1", "fp8:format=e5m2,block=32,memory=residual,force=1"})
+      for (const float size : {0x1p40f, 0x1p64f, 0x1p90f, 0x1p118f, 0x1p124f}) {
         const auto codec = make_codec(spec);
         if (!is_asked_for(*codec)) continue;
         CAPTURE(codec->spec());

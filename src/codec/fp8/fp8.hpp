@@ -14,8 +14,11 @@ struct Format {
   int mantissa, bias;  // bits; of the exponent
   int top_exponent;    // of the largest finite value, whose mantissa is 1.75 in both formats
   std::uint8_t last;   // its code; above are Inf and NaN
+  // The last scale byte that is sent: the largest magnitude is 1.75 * 2^113 then, of which 10,240 ranks' have a finite
+  // sum. What is larger, of residuals that have grown, has the last code, and the rest waits.
+  std::uint8_t most_scale;
 };
-inline constexpr Format kE4m3{3, 7, 8, 0x7e}, kE5m2{2, 15, 15, 0x7b};
+inline constexpr Format kE4m3{3, 7, 8, 0x7e, 232}, kE5m2{2, 15, 15, 0x7b, 225};
 
 enum class Kind { e4m3, e5m2 };
 inline constexpr std::string_view kKindWords[] = {"e4m3", "e5m2"};
@@ -34,14 +37,16 @@ inline constexpr Parameter<std::uint32_t> kBlock{
 inline constexpr float kMaxMagnitude = 0x1p100f;
 inline constexpr std::uint32_t kSmallest =
     27;  // exponent field of 2^-100: a block whose largest magnitude is below has scale 0
-inline constexpr std::uint8_t kLastScale = 238;  // 2^111, so that every decoded value is finite
+inline constexpr std::uint8_t kLastScale = 238;  // that is legal: 2^111, so that every decoded value is finite
 
-// Scale byte of a block: 2^(byte - 127), or 0 for 0. The largest magnitude divided by it is at most the largest code.
+// Scale byte of a block: 2^(byte - 127), or 0 for 0. The largest magnitude divided by it is at most the largest code's
+// value, but for the last one that is sent.
 // `bits`: of the largest magnitude.
 CRIMP_HD std::uint8_t scale_byte(std::uint32_t bits, const Format& f) {
   if (bits >> 23 < kSmallest) return 0;
   const std::uint32_t above = (bits & 0x7fffff) > 0x600000;  // mantissa beyond 1.75
-  return static_cast<std::uint8_t>((bits >> 23) + above - static_cast<std::uint32_t>(f.top_exponent));
+  const std::uint32_t scale = (bits >> 23) + above - static_cast<std::uint32_t>(f.top_exponent);
+  return static_cast<std::uint8_t>(scale < f.most_scale ? scale : f.most_scale);
 }
 
 // The value of a code before the scale.
@@ -70,7 +75,7 @@ CRIMP_HD std::uint32_t code_of(float x) {
           ? std::bit_cast<std::uint32_t>(std::bit_cast<float>(bits) + std::bit_cast<float>(unit)) - unit
           : ((bits + (1u << (drop - 1)) - 1 + (bits >> drop & 1)) >> drop) -
                 (static_cast<std::uint32_t>(127 - f.bias) << f.mantissa);
-  return code | all >> 31 << 7;
+  return (code < f.last ? code : f.last) | all >> 31 << 7;
 }
 
 }  // namespace crimp::fp8

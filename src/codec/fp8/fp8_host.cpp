@@ -57,7 +57,8 @@ HWY_INLINE hn::Vec<Du> code_of(hn::Vec<Df> x) {
   const auto least = hn::Set(Di(), (128 - f.bias) << 23);
   const auto code =
       hn::IfThenElse(hn::Lt(hn::BitCast(Di(), bits), least), hn::BitCast(Di(), small), hn::BitCast(Di(), normal));
-  return hn::Or(hn::BitCast(d, code), hn::ShiftLeft<7>(hn::ShiftRight<31>(hn::BitCast(d, x))));
+  const auto held = hn::Min(code, hn::Set(Di(), f.last));
+  return hn::Or(hn::BitCast(d, held), hn::ShiftLeft<7>(hn::ShiftRight<31>(hn::BitCast(d, x))));
 }
 
 template <bool has_in>

@@ -28,7 +28,7 @@ struct Type {
       return word;
     }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    // As code_of: to the nearest, and none is above the last code, which is where the instruction would hold them.
+    // As code_of: to the nearest, and what is above the last code has that.
     __device__ std::uint32_t pair(float low, float high) const {
       std::uint16_t codes;
       if constexpr (e4m3)

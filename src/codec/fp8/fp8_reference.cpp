@@ -14,6 +14,7 @@ class Fp8 final : public ReferenceCodec {
     const bool e4m3 = parameter(spec, "format") == "e4m3";
     const int mantissa = e4m3 ? 3 : 2, bias = e4m3 ? 7 : 15;
     top_ = e4m3 ? 448 : 57344;
+    most_ = e4m3 ? 232 : 225;
     for (int code = 0; code < 128; ++code) {
       const int e = code >> mantissa, m = code & ((1 << mantissa) - 1);
       const double value = std::ldexp(e ? 1 + std::ldexp(m, -mantissa) : std::ldexp(m, -mantissa), (e ? e : 1) - bias);
@@ -64,10 +65,11 @@ class Fp8 final : public ReferenceCodec {
     for (const float x : block) peak = std::max(peak, std::fabs(static_cast<double>(x)));
     if (peak < 0x1p-100) return 0;
     int k = 1;
-    while (peak > top_ * std::ldexp(1.0, k - 127)) ++k;
+    while (k < most_ && peak > top_ * std::ldexp(1.0, k - 127)) ++k;
     return k;
   }
   int nearest(double x) const {
+    if (x >= top_) return static_cast<int>(values_.size() - 1);
     const auto above = std::lower_bound(values_.begin(), values_.end(), x) - values_.begin();
     if (above == 0) return 0;
     const double up = values_[static_cast<std::size_t>(above)] - x,
@@ -77,6 +79,7 @@ class Fp8 final : public ReferenceCodec {
   }
   std::size_t block_;
   double top_;
+  int most_;                    // of the scale bytes
   std::vector<double> values_;  // of the codes without sign
 };
 

@@ -88,6 +88,31 @@ TEST_SUITE("fp8") {
     for (std::size_t i = 32; i < 64; ++i) CHECK(out[i] == 1.0f);
   }
 
+  TEST_CASE("what is sent is at most 1.75 * 2^113 however large the residual is, which no longer grows then") {
+    const auto a = make_data(Data::normal, 6, 1000);
+    for (const char* spec : {"fp8:format=e4m3", "fp8:format=e5m2", "fp8:format=e4m3,block=32"})
+      for (const float size : {0x1p110f, 0x1.cp113f, 0x1p114f, 0x1p118f, 0x1p126f, 0x1.fffffep127f}) {
+        const auto codec = make_codec(spec);
+        CAPTURE(codec->spec());
+        CAPTURE(size);
+        std::vector<float> residual(a.size());
+        for (std::size_t i = 0; i < a.size(); ++i)
+          residual[i] = i % 3 == 0 ? -size : i % 3 == 1 ? size / static_cast<float>(i) : size;
+        for (int step = 0; step < 5; ++step) {
+          auto before = a;
+          for (std::size_t i = 0; i < a.size(); ++i) before[i] += residual[i];
+          std::vector<float> d(a.size());
+          REQUIRE(decodes(*codec, encode(*codec, a, residual.data(), residual.data()), d));
+          for (std::size_t i = 0; i < d.size(); ++i) {
+            if (!(std::isfinite(10240 * d[i]) && std::fabs(d[i]) <= 0x1.cp113f && residual[i] == before[i] - d[i]))
+              FAIL(i, ": ", d[i]);
+            if (std::fabs(before[i]) > 0x1.cp113f && d[i] != std::copysign(0x1.cp113f, before[i])) FAIL(i, ": ", d[i]);
+          }
+        }
+        for (const float x : residual) REQUIRE(std::fabs(x) <= size);
+      }
+  }
+
   TEST_CASE("scales and codes that the format does not know are refused") {
     for (const bool e4m3 : {true, false}) {
       const auto codec = make_codec(e4m3 ? "fp8:format=e4m3" : "fp8:format=e5m2");

@@ -1,5 +1,6 @@
 // AdaQ: the largest positive and the largest negative elements, each as the mean of its kind in the piece.
 // WIRE_FORMAT.md, section 4.17.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -57,8 +58,10 @@ class AdaQ final : public Codec {
       signs[j / 8] = static_cast<std::uint8_t>(signs[j / 8] | negative << j % 8);
     }
     const std::uint32_t positives = picked.count - negatives;
-    const float means[2] = {positives ? tree(plus) / static_cast<float>(positives) : 0.0f,
-                            negatives ? tree(minus) / static_cast<float>(negatives) : 0.0f};
+    const auto mean = [](float* lanes, std::uint32_t users) {
+      return users ? std::min(tree(lanes) / static_cast<float>(users), adaq::kMostMean) : 0.0f;
+    };
+    const float means[2] = {mean(plus, positives), mean(minus, negatives)};
     if (piece.residual_out)
       picked.each([&](std::uint32_t j, std::uint32_t i) {
         const float a = picked.values[j];

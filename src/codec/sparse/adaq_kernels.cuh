@@ -62,7 +62,7 @@ struct Device : device::PieceDevice {
                           users = device::lane() < kLanes ? size.count - negatives : negatives;
 #pragma unroll
       for (std::uint32_t half = kLanes / 2; half > 0; half /= 2) sum += __shfl_down_sync(device::kAllLanes, sum, half);
-      const float mean = users ? sum / static_cast<float>(users) : 0.0f;
+      const float mean = users ? fminf(sum / static_cast<float>(users), kMostMean) : 0.0f;
       if (device::lane() % kLanes == 0) {
         own.means[device::lane() / kLanes] = mean;
         device::store_bytes(out + kHead + sizeof(float) * (device::lane() / kLanes), mean);

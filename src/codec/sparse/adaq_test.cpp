@@ -55,6 +55,29 @@ TEST_SUITE("adaq") {
     CHECK(encode(*make_codec("adaq"), a).size() < 10 + 13 + 102 * 5 / 4);
   }
 
+  TEST_CASE("means are at most 2^114 however large the residual is, which no longer grows then") {
+    const auto a = make_data(Data::normal, 6, 10240);
+    for (const char* spec : {"adaq:ratio=0.01", "adaq:ratio=1"})
+      for (const float size : {0x1p110f, 0x1p118f, 0x1p126f})
+        for (const bool alternating : {false, true}) {
+          const auto codec = make_codec(spec);
+          CAPTURE(codec->spec());
+          CAPTURE(size);
+          std::vector<float> residual(a.size(), size);
+          for (std::size_t i = 0; i < a.size() && alternating; i += 2) residual[i] = -size;
+          for (int step = 0; step < 5; ++step) {
+            auto before = a;
+            for (std::size_t i = 0; i < a.size(); ++i) before[i] += residual[i];
+            std::vector<float> d(a.size());
+            REQUIRE(decodes(*codec, encode(*codec, a, residual.data(), residual.data()), d));
+            for (std::size_t i = 0; i < d.size(); ++i)
+              if (!(std::isfinite(10240 * d[i]) && std::fabs(d[i]) <= 0x1p114f && residual[i] == before[i] - d[i]))
+                FAIL(i, ": ", d[i]);
+          }
+          for (const float x : residual) REQUIRE(std::fabs(x) <= std::max(size, 0x1p115f));
+        }
+  }
+
   TEST_CASE("malformed pieces are refused") {
     const auto codec = make_codec("adaq:ratio=0.5");
     const Bytes good = encode(*codec, example37());

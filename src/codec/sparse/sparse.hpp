@@ -97,6 +97,9 @@ inline constexpr Parameter<float> kRatio{
      .above_least = true,
      .help =
          "share of the positives, and of the negatives, of a tensor's part in a chunk that is sent: max(1, round(ratio * number)) of each"}};
+// A larger mean, of residuals that have grown, or one whose sum overflows is sent as this, and the rest waits: 10,240
+// ranks' have a finite sum.
+inline constexpr float kMostMean = 0x1p114f;
 
 }  // namespace adaq
 

@@ -262,7 +262,7 @@ class AdaQ final : public ReferenceCodec {
       const auto eight = [&](int i) { return l[i] + l[i + 8]; };
       const auto four = [&](int i) { return eight(i) + eight(i + 4); };
       const std::size_t n = side ? negatives.size() : indices.size() - negatives.size();
-      means[side] = n ? ((four(0) + four(2)) + (four(1) + four(3))) / static_cast<float>(n) : 0.0f;
+      means[side] = n ? std::min(((four(0) + four(2)) + (four(1) + four(3))) / static_cast<float>(n), 0x1p114f) : 0.0f;
     }
     const Bytes signs = bits_of(negatives, indices.size());
     Bytes values;
