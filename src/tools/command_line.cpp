@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -41,7 +42,12 @@ CLI::Validator in_64_bits() {
   return CLI::Validator(
       [](std::string& text) {
         std::uint64_t value = 0;
-        if (text.find('-') != text.npos) return "'" + text + "' is below 0";
+        if (const std::size_t minus = text.find('-'); minus != text.npos) {
+          const bool below = text.find_first_not_of(" \t") == minus &&
+                             std::isdigit(static_cast<unsigned char>(text[minus + 1])) &&
+                             text.find('-', minus + 1) == text.npos;
+          return "'" + text + (below ? "' is below 0" : "' is no size");
+        }
         const auto error = std::from_chars(text.data(), text.data() + text.size(), value).ec;
         return error == std::errc::result_out_of_range ? "'" + text + "' is too large a number" : std::string();
       },

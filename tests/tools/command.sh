@@ -575,6 +575,7 @@ plan_model_part() {
   expect 0 'Take 3lc: an exchange of' -- "$crimp" plan "${slow[@]}" --codecs 3lc
   expect 0 ' 1 Gbit/s a node' -- "$crimp" plan --model model.txt --link 999.7M --codecs fp16
   for below in -1 -1M ' -1'; do expect 2 "'$below' is below 0" -- "$crimp" model --size "$below"; done
+  for odd in 5-7 -x - 1-M -1-2; do expect 2 "'$odd' is no size" -- "$crimp" model --size="$odd"; done
   expect 2 "'99999999999999999999' is too large a number" -- "$crimp" model --size 99999999999999999999
   expect 0 '^fp16 +hierarchical' '4 ranks on 2 nodes' -- "$crimp" plan --model model.txt --ranks 4 --nodes 2 --codecs fp16
   expect 0 'left out: powersgd' '!No rate' -- "$crimp" plan "${slow[@]}" --codecs powersgd
