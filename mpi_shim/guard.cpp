@@ -147,12 +147,14 @@ bool has_handler(MPI_Comm comm) {
   return own;
 }
 
-int raise(MPI_Comm comm, const Error& error) {
+int raise(MPI_Comm comm, const Error& error, bool again) {
   if (comm == MPI_COMM_NULL) comm = MPI_COMM_WORLD;
   int code = MPI_ERR_OTHER;
   try {
-    Runtime::get().report.error();
-    tell(comm, error);
+    if (!again) {
+      Runtime::get().report.error();
+      tell(comm, error);
+    }
     // A failing PMPI call has raised itself on the caller's communicator already.
     if (error.mpi_code() != MPI_SUCCESS) return error.mpi_code();
     if (!has_mpi()) return code;
@@ -168,13 +170,13 @@ int raise(MPI_Comm comm, const Error& error) {
 }
 
 int Failure::raise() const {
-  if (code == MPI_SUCCESS) return error ? crimp::raise(comm, *error) : raise_no_memory(comm);
+  if (code == MPI_SUCCESS) return error ? crimp::raise(comm, *error, again) : raise_no_memory(comm, again);
   PMPI_Comm_call_errhandler(comm == MPI_COMM_NULL ? MPI_COMM_WORLD : comm, code);
   return code;
 }
 
 void Failure::say() const noexcept {
-  if (!error) return;
+  if (!error || again) return;
   try {
     Runtime::get().report.error();
     tell_some(*error);
@@ -182,13 +184,13 @@ void Failure::say() const noexcept {
   }
 }
 
-int raise_no_memory(MPI_Comm comm) {
+int raise_no_memory(MPI_Comm comm, bool again) {
   std::optional<Error> error;
   try {
     error.emplace(ErrorCode::out_of_memory, "a small allocation failed");
   } catch (const std::bad_alloc&) {  // then MPI's own code
   }
-  if (error) return raise(comm, *error);
+  if (error) return raise(comm, *error, again);
   if (has_mpi()) PMPI_Comm_call_errhandler(comm == MPI_COMM_NULL ? MPI_COMM_WORLD : comm, MPI_ERR_NO_MEM);
   return MPI_ERR_NO_MEM;
 }

@@ -52,9 +52,10 @@ class ReentrancyGuard {
 // Logs the error, raises it on the communicator (MPI_COMM_NULL: on MPI_COMM_WORLD), returns the code to hand back. Not
 // inside guard(): what the error handler throws is the caller's.
 // Before MPI_Init and behind MPI_Finalize nothing can be raised: logged, MPI_ERR_OTHER.
-int raise(MPI_Comm comm, const Error& error);
+// again: it has been logged and counted.
+int raise(MPI_Comm comm, const Error& error, bool again = false);
 // The same of what there may be no memory to name: MPI_ERR_NO_MEM at the least.
-int raise_no_memory(MPI_Comm comm);
+int raise_no_memory(MPI_Comm comm, bool again = false);
 
 // Neither before MPI_Init nor behind MPI_Finalize: most functions of MPI end the program there.
 bool has_mpi();
@@ -70,6 +71,7 @@ struct Failure {
   MPI_Comm comm;               // MPI_COMM_NULL: MPI_COMM_WORLD
   std::optional<Error> error;  // none: no memory, perhaps none to say so either
   int code = MPI_SUCCESS;      // else the failure is MPI's, or has been logged, and has this code
+  bool again = false;          // raised before, by a call that left the request as it was
 
   int raise() const;  // returns the code to hand back
   // In place of raise(), where nobody is there to hear of it: asks for no handler, and the communicator may be no more.

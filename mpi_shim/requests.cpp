@@ -154,7 +154,10 @@ int Requests::look(MPI_Request request, int rc, std::optional<Failure>& failure)
   if (const auto found = find(request, lock); found != table_.end()) {
     Pending& p = *found->second;
     rc = finish(p, rc, lock);
-    failure = p.take_failure();
+    if ((failure = p.take_failure())) {  // who completes it is told, too
+      p.failure = failure;
+      p.failure->again = true;
+    }
     return rc;
   }
   // In the hands of another thread's call, which completes others with it and answers for its failure.

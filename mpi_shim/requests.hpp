@@ -51,7 +51,7 @@ class Requests {
   // had is found when that thread completes some request again: nobody else can tell that the call is no more.
   void reclaim() noexcept;
   // A request is complete, and stays the program's: its result goes there. Returns the code to hand back, unless there
-  // is a failure to be raised. Of several threads all return when the result is there.
+  // is a failure to be raised, which stays the request's. Of several threads all return when the result is there.
   int look(MPI_Request, int rc, std::optional<Failure>&);
   // Of one that this thread has taken and MPI has completed: its result goes to the program, once. Returns the code to
   // hand back.

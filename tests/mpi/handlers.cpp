@@ -256,6 +256,11 @@ void beside_a_damaged_sum(const std::string& how_many) {
       while (!flag) CHECK(MPI_Request_get_status(requests[1], &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS);
       CHECK(has_sum_of(in, out[1]), "it is complete, but not there");
     }).join();
+    // The request is the program's still, and who completes it is told as well.
+    ran = 0;
+    leave([] { return MPI_Wait(&requests[0], MPI_STATUS_IGNORE); });
+    expect_outcome();
+    CHECK((outcome != "returned class 0" && requests[0] == MPI_REQUEST_NULL), "%s", outcome.c_str());
   } else {
     complete(how_many, requests);
   }
