@@ -1,5 +1,6 @@
 // What completes or starts requests: MPI_Wait and MPI_Test in all their forms, MPI_Request_get_status (MPI 4.1's _any,
 // _all and _some where our headers are MPI 4's), MPI_Start, MPI_Startall, MPI_Request_free.
+#include <algorithm>
 #include <optional>
 
 #include "export.hpp"
@@ -228,15 +229,21 @@ int request_free(const NextMpi& next, MPI_Request* request) {
 int start(const NextMpi& next, MPI_Request* request) {
   if (straight(next)) return next.Start(request);
   Taken taken(request, 1);
-  const int rc = taken.start();
-  return rc == MPI_SUCCESS ? taken.started(next.Start(request)) : rc;
+  return taken.start(0, [&] { return next.Start(request); });
 }
 
 int startall(const NextMpi& next, int count, MPI_Request* requests) {
   if (straight(next)) return next.Startall(count, requests);
   Taken taken(requests, count);
-  const int rc = taken.start();
-  return rc == MPI_SUCCESS ? taken.started(next.Startall(count, requests)) : rc;
+  if (taken.none() || std::count(requests, requests + count, MPI_REQUEST_NULL)) return next.Startall(count, requests);
+  // Each by itself, and ours behind the others: of an MPI_Startall that fails, or that an error handler leaves by
+  // longjmp, nobody can tell which it has started.
+  int rc = MPI_SUCCESS;
+  for (int i = 0; i < count && rc == MPI_SUCCESS; ++i)
+    if (!taken.has(requests[i])) rc = next.Start(&requests[i]);
+  for (int i = 0; i < count && rc == MPI_SUCCESS; ++i)
+    if (taken.has(requests[i])) rc = taken.start(i, [&] { return next.Start(&requests[i]); });
+  return rc;
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ class PendingSum final : public Pending {
   int start() override {
     return attempt(sum_->comm(), failure, [&] { return sum_->start(), MPI_SUCCESS; });
   }
+  void started() noexcept override { sum_->started(); }
   bool persistent() const override { return persistent_; }
   MPI_Comm comm() const override { return sum_->comm(); }
 

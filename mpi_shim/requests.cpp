@@ -78,6 +78,7 @@ void Requests::started(Pending& p, MPI_Request request) noexcept {
   std::lock_guard lock(mutex_);
   p.entry.key() = request;
   p.finished = false;
+  p.started();
 }
 
 void Requests::freed(MPI_Comm comm) noexcept {

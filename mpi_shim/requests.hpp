@@ -82,6 +82,7 @@ class Pending {
   virtual int finish(int rc) = 0;
   // Of a persistent request, before MPI starts it.
   virtual int start() { return MPI_SUCCESS; }
+  virtual void started() noexcept {}  // by MPI
   // Before MPI frees the request. It has to stay where that is not MPI_SUCCESS.
   virtual int release() { return MPI_SUCCESS; }
 

@@ -135,23 +135,17 @@ void Taken::freed() {
   Requests::get().end(*p);
 }
 
-int Taken::start() {
-  int rc = MPI_SUCCESS;
-  each([&](Pending& p) {
-    if (rc != MPI_SUCCESS) return;
-    if (const auto of_before = p.take_failure()) of_before->say();  // left by a handler that did not return
-    rc = p.start();
-    if (const auto failure = p.take_failure()) rc = failure->raise();
-  });
-  return rc;
+bool Taken::has(MPI_Request request) const {
+  const Pending* p = first_;
+  while (p && requests_[p->index] != request) p = p->next;
+  return p;
 }
 
-int Taken::started(int rc) {
-  // Of several MPI may have started some before it failed. Of one that is complete already nobody can tell.
-  each([&](Pending& p) {
-    if (rc == MPI_SUCCESS || (p.persistent() && goes_on(p))) Requests::get().started(p, requests_[p.index]);
-  });
-  return rc;
+int Taken::prepare(Pending& p) {
+  if (const auto of_before = p.take_failure()) of_before->say();  // left by a handler that did not return
+  const int rc = p.start();
+  const auto failure = p.take_failure();
+  return failure ? failure->raise() : rc;
 }
 
 bool Taken::goes_on(const Pending& p) const {

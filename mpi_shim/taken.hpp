@@ -49,9 +49,19 @@ class Taken {
   int release();
   // MPI has freed the request. What it still goes on with keeps its buffers: nobody will say when it ends.
   void freed();
-  // Until MPI has started them they are inactive, of which it says that they are complete.
-  int start();
-  int started(int rc);
+  bool none() const { return !first_; }
+  bool has(MPI_Request) const;
+  // MPI's call that starts request i. Until then it is inactive, of which MPI says that it is complete. What is under
+  // way is left alone: MPI refuses to start that.
+  template <class Ask>
+  int start(int i, Ask ask) {
+    Pending* const p = find(i);
+    if (!p || (!p->finished && goes_on(*p))) return ask();
+    int rc = prepare(*p);
+    if (rc == MPI_SUCCESS && ((rc = ask()) == MPI_SUCCESS || (p->persistent() && goes_on(*p))))
+      Requests::get().started(*p, requests_[i]);
+    return rc;
+  }
 
  private:
   // use() may end the one it is given.
@@ -68,6 +78,7 @@ class Taken {
     return p;
   }
   bool goes_on(const Pending&) const;
+  static int prepare(Pending&);  // before MPI starts it
   void unlink(Pending&);
   // Of one that is settled: the code to hand back, raised where the failure is ours.
   int answer(Pending&);

@@ -115,6 +115,7 @@ class Sum final : public NonblockingSum {
     return transport_.init(mine, arena_.take(static_cast<std::uint64_t>(of_->size()) * bytes), bytes);
   }
   void start() override;
+  void started() noexcept override { ++*next_sequence_; }
   void finish() override;
   MPI_Request request() const override { return transport_.request(); }
   MPI_Comm comm() const override { return of_->comm(); }
@@ -215,7 +216,7 @@ void Sum::start() {
   arena_.reset();
   values_.reset();
   buffers_.arena = &arena_;
-  buffers_.sequence = next_sequence_ ? (*next_sequence_)++ : number_;
+  buffers_.sequence = next_sequence_ ? *next_sequence_ : number_;
   buffers_.salt = of_->salt();
   const void* values = send_;
   result_ = receive_;

@@ -32,6 +32,8 @@ class NonblockingSum {
   // Encodes; then a sum is under way, and a persistent one's request is to be started. What fails here is this rank's
   // word to the others.
   virtual void start() = 0;
+  // MPI has started a persistent sum's request: one that it refused is started again as if it had not been asked for.
+  virtual void started() noexcept = 0;
   // The request is complete: the result goes to the caller's buffer. Throws Error.
   virtual void finish() = 0;
   virtual MPI_Request request() const = 0;

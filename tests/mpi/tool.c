@@ -1,12 +1,11 @@
 /* Another PMPI tool: counts the calls it sees, says so at MPI_Finalize. Level 7 of MPI_Pcontrol has a region's name and
- * a number. Where a test asks for it the next MPI_Wait is refused, or the next MPI_Startall
- * fails behind its first request. */
+ * a number. Where a test asks for it the next MPI_Wait is refused, or the n-th MPI_Start. */
 #include <mpi.h>
 #include <stdarg.h>
 #include <stdio.h>
 
 #define EXPORT __attribute__((visibility("default")))
-int refuse_wait, break_startall;
+int refuse_wait, refuse_start;
 static int seen, finalized, waitall, testall, get_status;
 
 EXPORT int MPI_Allreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
@@ -20,11 +19,8 @@ EXPORT int MPI_Wait(MPI_Request* request, MPI_Status* status) {
   return MPI_ERR_OTHER;
 }
 
-EXPORT int MPI_Startall(int count, MPI_Request* requests) {
-  if (!break_startall) return PMPI_Startall(count, requests);
-  break_startall = 0;
-  const int rc = PMPI_Start(requests);
-  return rc == MPI_SUCCESS ? MPI_ERR_OTHER : rc;
+EXPORT int MPI_Start(MPI_Request* request) {
+  return refuse_start && --refuse_start == 0 ? MPI_ERR_OTHER : PMPI_Start(request);
 }
 
 EXPORT int MPI_Waitall(int count, MPI_Request* requests, MPI_Status* statuses) {
