@@ -48,13 +48,13 @@ int waitall(const NextMpi& next, int count, MPI_Request* requests, MPI_Status* s
   // generalized request. The others have a turn now and then only, because where MPI_Testall completes all a tool
   // behind us has seen none of it.
   constexpr unsigned kShort = 64, kLooks = 8;
-  const bool others = taken.has_others(count);
+  const bool others = taken.has_others(count), testable = others && !taken.has_persistent();
   Sleeps sleeps;
   for (unsigned turn = 1;; ++turn) {
     const bool all = taken.look();
     if (all && !(others && hangs_over_failed())) break;       // those may have failed while ours was waited for
     const bool sleeps_now = turn > kShort && many_threads();  // others would spin beside this one
-    if (others && (all || sleeps_now || turn % kLooks == 0)) {
+    if (all || (testable && (sleeps_now || turn % kLooks == 0))) {
       int flag = 0;
       const int rc = next_pmpi().Testall(count, requests, &flag, statuses);
       if (flag || rc != MPI_SUCCESS) {
@@ -84,6 +84,16 @@ int waitsome(const NextMpi& next, int count, MPI_Request* requests, int* done, i
   Taken taken(requests, count);
   if (done) *done = MPI_UNDEFINED;
   taken.look();
+  // MPI's own wait may complete one of ours and raise another's error, whose handler leaves by longjmp: nobody knows of
+  // ours then. Among threads MPI's lets all but one sleep.
+  const bool looks = done && indices && !many_threads() && taken.has_others(count) && !taken.has_persistent();
+  for (; looks && !taken.has_finished(); taken.look()) {
+    const int rc = next_pmpi().Testsome(count, requests, done, indices, statuses);
+    if (rc == MPI_SUCCESS && *done == 0) continue;
+    int none = 0;
+    if (next.tool) next.Waitsome(0, requests, &none, &none, statuses);  // what the program has called
+    return finish_some(taken, rc, done, indices, statuses);
+  }
   return finish_some(taken, next.Waitsome(count, requests, done, indices, statuses), done, indices, statuses);
 }
 
@@ -99,7 +109,7 @@ int testall(const NextMpi& next, int count, MPI_Request* requests, int* flag, MP
   if (straight(next) || !flag) return next.Testall(count, requests, flag, statuses);
   Taken taken(requests, count);
   *flag = 0;
-  if (!taken.look() && !taken.has_others(count)) return MPI_SUCCESS;
+  if (!taken.look() && (taken.has_persistent() || !taken.has_others(count))) return MPI_SUCCESS;
   const int rc = next.Testall(count, requests, flag, statuses);
   // MPICH completes what is complete where one has failed, although others are not.
   return *flag || rc != MPI_SUCCESS ? taken.finish_all(rc, count, statuses) : rc;

@@ -112,9 +112,20 @@ bool Taken::look() {
 bool Taken::has_others(int count) const {
   if (!first_) return false;  // nor need there be any requests
   std::ptrdiff_t ours = 0;
-  for (const Pending* p = first_; p; p = p->next, ++ours)
-    if (p->persistent()) return false;
+  for (const Pending* p = first_; p; p = p->next) ++ours;
   return count - std::count(requests_, requests_ + count, MPI_REQUEST_NULL) > ours;
+}
+
+bool Taken::has_persistent() const {
+  const Pending* p = first_;
+  while (p && !p->persistent()) p = p->next;
+  return p;
+}
+
+bool Taken::has_finished() const {
+  const Pending* p = first_;
+  while (p && !p->finished) p = p->next;
+  return p;
 }
 
 int Taken::release() {

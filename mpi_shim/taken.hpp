@@ -44,8 +44,11 @@ class Taken {
   // of which a tool behind us hears nothing.
   bool look();
   // Whether others stand beside ours, which MPI's own call is to move on: MPI-IO's move only while such a call has
-  // them. MPICH 4.0 ends the job where persistent sums are tested that are not complete.
+  // them.
   bool has_others(int count) const;
+  // MPICH 4.0 ends the job where persistent sums are tested that are not complete.
+  bool has_persistent() const;
+  bool has_finished() const;  // one that look() has found complete
   int release();
   // MPI has freed the request. What it still goes on with keeps its buffers: nobody will say when it ends.
   void freed();

@@ -6,9 +6,9 @@
 // Crimp's exchange, by mpi_failing), residuals (it fails there while a named tensor has one: once before the ranks know
 // that all compress, once after), operation (mpi_failing makes none), code (mpi_failing gives an error none), waitall,
 // waitany, waitsome, testall or testany (a receive fails beside a sum that does not block), damaged (a sum fails beside
-// another, by CRIMP_FAULT) with the call that finds it: one of these, or get_status; freed (a damaged sum beside a
-// receive that fails, and its communicator is freed before or after), no_status (a sum's MPI_Wait and MPI_Test with
-// NULL, which is a status to Open MPI alone).
+// another, by CRIMP_FAULT) with the call that finds it: one of these, or get_status; together (both end in one
+// MPI_Waitsome of rank 0); freed (a damaged sum beside a receive that fails, and its communicator is freed before or
+// after), no_status (a sum's MPI_Wait and MPI_Test with NULL, which is a status to Open MPI alone).
 #include <algorithm>
 #include <chrono>
 #include <csetjmp>
@@ -233,6 +233,31 @@ void beside_a_receive(const std::string& how_many) {
   }
 }
 
+// As beside_a_receive(), by MPI_Waitsome, where both end together while rank 0 waits.
+void together() {
+  static std::vector<float> in(kCount, 0.25f), out(kCount);
+  static float sent[64], received[4];
+  static MPI_Request requests[2];
+  for (int round = 0; round < 40; ++round) {
+    out.assign(kCount, -7);
+    ++check::expected["calls"];
+    MPI_Barrier(user);
+    if (rank == 0) {
+      MPI_Irecv(received, 4, MPI_FLOAT, 1, 5, user, &requests[1]);
+      MPI_Iallreduce(in.data(), out.data(), kCount, MPI_FLOAT, MPI_SUM, user, &requests[0]);
+      complete("waitsome", requests);
+      CHECK(outcome == "left by longjmp", "%s", outcome.c_str());
+      if (requests[0] != MPI_REQUEST_NULL) CHECK(MPI_Wait(&requests[0], MPI_STATUS_IGNORE) == MPI_SUCCESS);
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      MPI_Iallreduce(in.data(), out.data(), kCount, MPI_FLOAT, MPI_SUM, user, &requests[0]);
+      MPI_Send(sent, 64, MPI_FLOAT, 0, 5, user);
+      CHECK(MPI_Wait(&requests[0], MPI_STATUS_IGNORE) == MPI_SUCCESS);
+    }
+    CHECK(has_sum_of(in, out), "round %d: the sum is lost", round);
+  }
+}
+
 // A sum is damaged (CRIMP_FAULT) beside another one, which any thread may ask for then.
 void beside_a_damaged_sum(const std::string& how_many) {
   static std::vector<float> in(kCount, 0.25f), out[2];
@@ -389,6 +414,7 @@ int main(int argc, char** argv) {
   else if (where == "damaged") beside_a_damaged_sum(argv[4]);
   else if (where == "freed") on_a_freed_communicator(!std::strcmp(argv[4], "before"), handler);
   else if (where == "no_status") without_a_status();
+  else if (where == "together") together();
   else beside_a_receive(where);
   if (where == "raised" || where == "damaged" || where == "freed" || (where == "wait" && how == "return"))
     check::expected["errors"] = 1;

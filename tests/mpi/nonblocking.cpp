@@ -615,22 +615,34 @@ void unfinished(const std::string& how) {
 
 // A receive that is too short fails while the sum beside it is waited for: MPI says so, and the sum is there. Open
 // MPI's own MPI_Waitall never returns where threads are in use and that came first.
-void failed_beside() {
+void failed_beside(bool persistent) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  if (persistent && !check::kPersistent) {
+    std::puts("skipped: this MPI has no persistent collectives");
+    MPI_Finalize();
+    std::exit(check::kSkipped);
+  }
   static float sent[64], received[4];
+  Sum sum;
+  const auto start = [&] {
+    if (persistent) CHECK(MPI_Start(&sum.request) == MPI_SUCCESS);
+    else sum.start();
+  };
+  if (persistent)
+    CHECK(allreduce_init(sum.in.data(), sum.out.data(), kCount, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL,
+                         &sum.request) == MPI_SUCCESS);
   for (int round = 0; round < 5; ++round) {
-    Sum sum;
     MPI_Request requests[2];
     MPI_Status statuses[2] = {};
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 1) {
       MPI_Send(sent, 64, MPI_FLOAT, 0, 5, MPI_COMM_WORLD);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      sum.start();
+      start();
       CHECK(MPI_Wait(&sum.request, MPI_STATUS_IGNORE) == MPI_SUCCESS);
     } else {
       MPI_Irecv(received, 4, MPI_FLOAT, 1, 5, MPI_COMM_WORLD, &requests[1]);
-      sum.start();
+      start();
       requests[0] = sum.request;
       CHECK(MPI_Waitall(2, requests, statuses) == MPI_ERR_IN_STATUS);
       int error_class = MPI_SUCCESS;
@@ -642,6 +654,7 @@ void failed_beside() {
     ++calls;
     sum.verify("Waitall beside a receive that fails");
   }
+  if (persistent) MPI_Request_free(&sum.request);
 }
 
 // A tool behind Crimp (tool.c) sees what the program calls and nothing else. A wait that it refuses takes nothing.
@@ -873,7 +886,7 @@ int main(int argc, char** argv) {
   else if (has("finalizing")) finalizing();
   else if (has("odd")) odd();
   else if (has("damaged")) damaged(argc > 2 ? argv[2] : "waitall");
-  else if (has("failed_beside")) failed_beside();
+  else if (has("failed_beside")) failed_beside(argc > 2);
   else if (has("unfinished")) unfinished(argc > 2 ? argv[2] : "statuses");
   else if (has("tool")) tool();
   else if (has("half_started")) half_started();
