@@ -6,7 +6,7 @@
 #include <limits>
 #include <optional>
 
-#include "core/report.hpp"
+#include "core/pass_reason.hpp"
 #include "core/types.hpp"
 #include "horovod/observer.hpp"
 #include "mpi/runtime.hpp"

@@ -1,7 +1,8 @@
 // A blocking call that MPI does, in the trace. Without one: one branch. Where an error handler leaves by longjmp the
 // span is missing.
 #pragma once
-#include "core/report.hpp"
+#include "core/clock.hpp"
+#include "core/pass_reason.hpp"
 #include "core/trace.hpp"
 #include "mpi/runtime.hpp"
 

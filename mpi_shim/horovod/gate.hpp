@@ -37,6 +37,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/clock.hpp"
 #include "horovod/record.hpp"
 #include "horovod/response_cache.hpp"
 #include "horovod/search.hpp"
@@ -46,7 +47,6 @@ namespace crimp::horovod {
 
 class Gate {
  public:
-  using Clock = std::chrono::steady_clock;
   // leader: of a plan that is searched.
   Gate(const MergePlan& plan, std::chrono::milliseconds bound, Leader leader = {}) : plan_(plan), bound_(bound) {
     if (plan.searched()) search_.emplace(std::move(leader));

@@ -178,7 +178,7 @@ void Observer::called(std::optional<Clock::time_point> begin, int count, MPI_Dat
   int each = 0;
   if (!negotiation || PMPI_Type_size(type, &each) != MPI_SUCCESS) return;
   negotiation->called(static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(each),
-                      std::chrono::duration<double>(Clock::now() - *begin).count());
+                      seconds(Clock::now() - *begin));
 }
 
 bool Observer::is_adasum(Dtype type, MPI_Comm comm) { return horovods && type == Dtype::f64 && !find(comm, false); }

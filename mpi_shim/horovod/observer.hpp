@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/trace.hpp"
+#include "core/clock.hpp"
 #include "horovod/record.hpp"
 #include "schedule/layout.hpp"
 

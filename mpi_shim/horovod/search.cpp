@@ -12,7 +12,6 @@
 
 namespace crimp::horovod {
 namespace {
-double seconds(Search::Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 bool keeps_groups(const MergeTrials::Plan& plan, const std::vector<bool>& may) {
   return std::all_of(plan.groups.cuts.begin(), plan.groups.cuts.end(), [&](auto cut) { return may[cut]; });

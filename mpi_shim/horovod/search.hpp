@@ -3,7 +3,6 @@
 // first one brings the order of the tensors as well: that of CRIMP_PLAN_FILE, where a plan of it is used. Under
 // CRIMP_REPLAY the leader tells what is recorded.
 #pragma once
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/clock.hpp"
 #include "horovod/record.hpp"
 #include "schedule/merge_trials.hpp"
 #include "schedule/plan_file.hpp"
@@ -47,7 +47,6 @@ std::vector<bool> may_begin(const std::vector<NamedTensor>&);
 
 class Search {
  public:
-  using Clock = std::chrono::steady_clock;
   explicit Search(Leader leader) : leader_(std::move(leader)) {}
 
   // These tensors are reduced in every step.

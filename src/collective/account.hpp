@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "collective/choice.hpp"
-#include "core/report.hpp"
+#include "core/records.hpp"
 #include "schedule/cost_model.hpp"
 
 namespace crimp {

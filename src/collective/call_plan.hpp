@@ -14,7 +14,7 @@
 #include "collective/node.hpp"
 #include "collective/tensor_codecs.hpp"
 #include "core/bounded_map.hpp"
-#include "core/report.hpp"
+#include "core/pass_reason.hpp"
 
 namespace crimp {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "collective/choice.hpp"
-#include "core/report.hpp"
+#include "core/pass_reason.hpp"
 #include "core/types.hpp"
 
 namespace crimp {

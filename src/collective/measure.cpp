@@ -7,11 +7,11 @@
 
 #include "codec/payload.hpp"
 #include "collective/relay.hpp"
+#include "core/clock.hpp"
 #include "core/convert.hpp"
 #include "core/error.hpp"
 #include "core/fault.hpp"
 #include "core/reserve.hpp"
-#include "core/trace.hpp"
 #include "schedule/layout.hpp"
 
 namespace crimp {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "collective/node_devices.hpp"
-#include "core/trace.hpp"
+#include "core/clock.hpp"
 #include "core/types.hpp"
 #include "memory/memory_resource.hpp"
 #include "schedule/delay_control.hpp"

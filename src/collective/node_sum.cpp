@@ -7,6 +7,7 @@
 #include "collective/algorithms.hpp"
 #include "collective/node.hpp"
 #include "collective/wire.hpp"
+#include "core/clock.hpp"
 #include "core/reserve.hpp"
 #include "core/trace.hpp"
 

@@ -8,6 +8,7 @@
 
 #include "core/log.hpp"
 #include "core/reserve.hpp"
+#include "core/trace.hpp"
 #include "memory/streamed.hpp"
 
 namespace crimp {

@@ -23,7 +23,7 @@
 #include "collective/collective.hpp"
 #include "collective/frame.hpp"
 #include "collective/partition.hpp"
-#include "core/trace.hpp"
+#include "core/clock.hpp"
 #include "memory/workers.hpp"
 
 namespace crimp {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collective/decisions.hpp"
+#include "core/report.hpp"
 #include "core/settings.hpp"
 #include "schedule/plan_turns.hpp"
 

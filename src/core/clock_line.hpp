@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <optional>
 
-namespace crimp {
+#include "core/clock.hpp"
 
-using Clock = std::chrono::steady_clock;
+namespace crimp {
 
 // Nanoseconds of this process's clock since an unknown time, which is another one on every host.
 inline std::int64_t nanoseconds(Clock::time_point at) {

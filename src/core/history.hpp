@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
+#include "core/clock.hpp"
 #include "core/tensor_log.hpp"
 #include "core/time_bins.hpp"
-#include "core/trace.hpp"
 
 namespace crimp {
 

@@ -13,6 +13,7 @@
 #include <optional>
 #include <system_error>
 
+#include "core/clock.hpp"
 #include "core/descriptor.hpp"
 #include "core/held_signals.hpp"
 
@@ -31,7 +32,6 @@ std::string failure(const std::string& path, int error) {
 // All of the text; false, with errno. A terminal that takes nothing more gets a few seconds.
 bool write_all(int descriptor, std::string_view text) {
   using namespace std::chrono_literals;
-  using Clock = std::chrono::steady_clock;
   for (auto until = Clock::now() + 2s; !text.empty();) {
     const ssize_t n = ::write(descriptor, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;

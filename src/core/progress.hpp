@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/report.hpp"
+#include "core/records.hpp"
 
 namespace crimp {
 

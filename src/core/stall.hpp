@@ -1,9 +1,9 @@
 // Says that this rank waits for others: a rank that never comes otherwise lets the job hang without a word. Only a
 // line, on the rank that waits; nothing is decided by it.
 #pragma once
-#include <chrono>
 #include <string>
 
+#include "core/clock.hpp"
 #include "core/log.hpp"
 
 namespace crimp {
@@ -18,7 +18,6 @@ void say_waiting(const std::string& line);
 // One wait. Not for several threads.
 class StallWatch {
  public:
-  using Clock = std::chrono::steady_clock;
   explicit StallWatch(Clock::time_point (*now)() = Clock::now) : now_(now) {}
 
   // To be called again and again while waiting. Where this wait is too long it says so once: "rank R of N has waited 10

@@ -6,7 +6,6 @@
 #pragma once
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -14,13 +13,12 @@
 #include <string_view>
 #include <vector>
 
+#include "core/clock.hpp"
 #include "core/clock_line.hpp"
 
 namespace crimp {
 
 struct Settings;
-
-inline double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 class Trace {
  public:

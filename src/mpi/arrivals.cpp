@@ -1,5 +1,7 @@
 #include "mpi/arrivals.hpp"
 
+#include "core/report.hpp"
+#include "core/trace.hpp"
 #include "mpi/mpi_transport.hpp"
 #include "mpi/mpi_wait.hpp"
 #include "mpi/own_handles.hpp"

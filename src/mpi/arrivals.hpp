@@ -9,11 +9,14 @@
 #include <optional>
 #include <vector>
 
-#include "core/report.hpp"
-#include "core/trace.hpp"
+#include "core/clock.hpp"
+#include "core/records.hpp"
 #include "mpi/request.hpp"
 
 namespace crimp {
+
+class Report;
+class Trace;
 
 // Of one communicator. Not thread-safe.
 class Arrivals {

@@ -7,6 +7,8 @@
 #include <chrono>
 #include <mutex>
 
+#include "core/clock.hpp"
+
 // Of the C++ ABI, as atexit(), but that one can be taken back by its token.
 extern "C" {
 int __cxa_atexit(void (*handler)(void*), void* argument, void* token);
@@ -16,7 +18,6 @@ void __cxa_finalize(void* token);
 namespace crimp {
 namespace {
 
-using Steady = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kAside{2000};    // an exit takes a few
 constexpr std::chrono::milliseconds kPatience{200};  // for what a thread is doing, which takes a few
 
@@ -37,7 +38,7 @@ void at_exit(void*) {
   if (replacing || process != ::getpid()) return;  // a child of fork() has none of the threads
   ending_thread = &of_ours;
   ending = true;
-  for (const auto begun = Steady::now(); at_work > 0 && Steady::now() - begun < kPatience;) nap();
+  for (const auto begun = Clock::now(); at_work > 0 && Clock::now() - begun < kPatience;) nap();
 }
 
 }  // namespace
@@ -66,8 +67,8 @@ void stand_aside() noexcept {
   if (!ending || !of_ours) return;  // in one order with at_work, of which the other side looks first at the latter
   while (ending) {
     --at_work;
-    const auto begun = Steady::now();
-    while (ending && Steady::now() - begun < kAside) nap();
+    const auto begun = Clock::now();
+    while (ending && Clock::now() - begun < kAside) nap();
     ending = false;
     ++at_work;  // then looks again: exit() may just have come here once more
   }

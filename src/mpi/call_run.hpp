@@ -3,8 +3,9 @@
 #include <optional>
 
 #include "collective/call_choice.hpp"
+#include "core/clock.hpp"
 #include "core/error.hpp"
-#include "core/trace.hpp"
+#include "core/pass_reason.hpp"
 #include "mpi/bound_call.hpp"
 #include "mpi/context.hpp"
 

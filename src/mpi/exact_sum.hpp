@@ -9,7 +9,6 @@
 
 #include "collective/call_plan.hpp"
 #include "core/error.hpp"
-#include "core/report.hpp"
 #include "mpi/call_values.hpp"
 #include "mpi/request.hpp"
 #include "mpi/tensor_memory.hpp"

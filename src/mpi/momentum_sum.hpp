@@ -1,7 +1,7 @@
 // Calls that no codec takes, of tensors that have momentum all the same (src/mpi/exact_sum.hpp says why).
 #pragma once
 #include "collective/call_plan.hpp"
-#include "core/report.hpp"
+#include "core/pass_reason.hpp"
 #include "mpi/call_values.hpp"
 #include "mpi/request.hpp"
 #include "mpi/tensor_memory.hpp"

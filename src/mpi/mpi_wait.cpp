@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 
 namespace crimp {
@@ -12,7 +13,7 @@ constinit thread_local bool waits_asleep = false;
 void Sleeps::sleep() {
   using std::chrono::nanoseconds;
   constexpr nanoseconds kLeast{50'000}, kMost{1'000'000};
-  const nanoseconds waited = std::chrono::steady_clock::now() - begun_;
+  const nanoseconds waited = Clock::now() - begun_;
   const timespec time{0, std::clamp(waited / 8, kLeast, kMost).count()};
   ::nanosleep(&time, nullptr);
 }

@@ -3,9 +3,9 @@
 #pragma once
 #include <mpi.h>
 
-#include <chrono>
 #include <string>
 
+#include "core/clock.hpp"
 #include "core/stall.hpp"
 #include "mpi/at_exit.hpp"
 #include "mpi/mpi_transport.hpp"
@@ -25,7 +25,7 @@ class Sleeps {
   void sleep();
 
  private:
-  std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
+  Clock::time_point begun_ = Clock::now();
 };
 
 // As MPI_Wait; the status is ignored. `what` as StallWatch::look(). Throws Error{transport_failed}.

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "collective/call_plan.hpp"
-#include "core/report.hpp"
+#include "core/pass_reason.hpp"
 #include "mpi/context.hpp"
 #include "mpi/request.hpp"
 

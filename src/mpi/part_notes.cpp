@@ -4,6 +4,7 @@
 
 #include "core/history.hpp"
 #include "core/report.hpp"
+#include "core/trace.hpp"
 #include "mpi/tensor_notes.hpp"
 
 namespace crimp {

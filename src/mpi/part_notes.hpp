@@ -7,7 +7,7 @@
 #include "collective/call_plan.hpp"
 #include "collective/chooser.hpp"
 #include "collective/collective.hpp"
-#include "core/trace.hpp"
+#include "core/clock.hpp"
 #include "mpi/context.hpp"
 
 namespace crimp {

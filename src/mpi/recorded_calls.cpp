@@ -6,6 +6,7 @@
 #include "collective/codec_rules.hpp"
 #include "core/digest.hpp"
 #include "core/log.hpp"
+#include "core/report.hpp"
 #include "core/reserve.hpp"
 #include "mpi/mpi_agreement.hpp"
 #include "mpi/mpi_transport.hpp"

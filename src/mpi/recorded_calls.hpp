@@ -10,11 +10,12 @@
 #include "collective/call_choice.hpp"
 #include "collective/decisions.hpp"
 #include "collective/replay.hpp"
-#include "core/report.hpp"
 #include "mpi/context.hpp"
 #include "schedule/delay_control.hpp"
 
 namespace crimp {
+
+class Report;
 
 // Not thread-safe.
 class RecordedCalls {

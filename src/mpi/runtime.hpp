@@ -18,6 +18,7 @@
 #include "collective/codec_rules.hpp"
 #include "collective/replay.hpp"
 #include "collective/shared_models.hpp"
+#include "core/pass_reason.hpp"
 #include "core/report.hpp"
 #include "core/settings.hpp"
 #include "core/trace.hpp"

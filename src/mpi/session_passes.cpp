@@ -2,7 +2,9 @@
 #include <string>
 
 #include "core/float_environment.hpp"
+#include "core/report.hpp"
 #include "core/reserve.hpp"
+#include "core/trace.hpp"
 #include "mpi/call_run.hpp"
 #include "mpi/momentum_sum.hpp"
 #include "mpi/mpi_transport.hpp"

@@ -9,6 +9,7 @@
 #include "core/blocked_signals.hpp"
 #include "core/held_signals.hpp"
 #include "core/log.hpp"
+#include "core/report.hpp"
 
 namespace crimp {
 namespace {

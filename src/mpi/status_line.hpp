@@ -9,11 +9,13 @@
 #include <string>
 #include <thread>
 
+#include "core/clock.hpp"
 #include "core/output_file.hpp"
 #include "core/progress.hpp"
-#include "core/trace.hpp"
 
 namespace crimp {
+
+class Report;
 
 class StatusLine {
  public:

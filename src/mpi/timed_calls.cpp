@@ -1,7 +1,5 @@
 #include "mpi/timed_calls.hpp"
 
-#include "core/report.hpp"
-
 namespace crimp {
 
 // Of Horovod's tensors it is their readiness that counts, and its own thread that calls (horovod/search.hpp).

@@ -6,8 +6,8 @@
 
 #include "collective/call_plan.hpp"
 #include "collective/chooser.hpp"
+#include "core/clock.hpp"
 #include "core/report.hpp"
-#include "core/trace.hpp"
 #include "mpi/context.hpp"
 #include "schedule/step_recorder.hpp"
 

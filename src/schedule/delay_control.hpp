@@ -7,11 +7,12 @@
 // call, and how long ago that one began; the rank that came last waited for no other, so the least wait is the
 // network's alone. All ranks see all headers, and find the same levels from the same numbers: no exchange is added.
 #pragma once
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string_view>
 #include <vector>
+
+#include "core/clock.hpp"
 
 namespace crimp {
 
@@ -48,7 +49,6 @@ struct DelayTarget {
 
 class DelayControl {
  public:
-  using Clock = std::chrono::steady_clock;
   static constexpr int kWindow = 3;  // calls that a decision looks at
   // Dead band in targets, and where one decision goes two or three levels: the multiplicative part of the law.
   static constexpr double kOver = 1.25, kUnder = 0.5, kFar = 4, kFarther = 16;

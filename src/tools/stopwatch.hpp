@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/trace.hpp"
+#include "core/clock.hpp"
 
 namespace crimp::tools {
 

@@ -20,7 +20,7 @@ struct TraceSummary {
     double asked_s = 0;   // waits for the headers of calls that MPI then did
     double hidden_s = 0;  // of encode_s, while something of this rank's was under way
     std::uint64_t meetings = 0, last = 0;
-    double waited_s = 0, late_s = 0;  // as SkewRecord (core/report.hpp)
+    double waited_s = 0, late_s = 0;  // as SkewRecord (core/records.hpp)
   };
   using Rank = RankSums<std::uint64_t>;
   struct Tensors {

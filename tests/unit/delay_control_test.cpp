@@ -15,7 +15,6 @@ using namespace crimp;
 TEST_SUITE("delay_control") {
   namespace {
 
-  using Clock = DelayControl::Clock;
   Clock::duration us(double n) {
     return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::micro>(n));
   }

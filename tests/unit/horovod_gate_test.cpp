@@ -19,8 +19,8 @@ using std::chrono::milliseconds;
 TEST_SUITE("horovod_gate") {
   namespace {
 
-  Gate::Clock::time_point now;
-  Gate::Clock::time_point clock_in_hand() { return now; }
+  Clock::time_point now;
+  Clock::time_point clock_in_hand() { return now; }
 
   // Tensors a, b, c, ... of 1000 bytes each, bit i for tensor i, reduced often enough for a plan.
   struct Net {

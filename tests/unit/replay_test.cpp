@@ -194,7 +194,7 @@ TEST_SUITE("replay") {
 
   TEST_CASE("a control that follows decides nothing by itself") {
     DelayControl control(4, DelayTarget{0, 1}, 0.9);
-    const auto begun = DelayControl::Clock::time_point();
+    const auto begun = Clock::time_point();
     for (int call = 0; call < 40; ++call) {
       control.follow(100000, call < 20 ? 1 : 3);
       DelayNotes notes;

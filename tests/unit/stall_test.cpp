@@ -19,8 +19,8 @@ using namespace crimp::test;
 TEST_SUITE("stall") {
   namespace {
 
-  StallWatch::Clock::time_point now;
-  StallWatch::Clock::time_point at() { return now; }
+  Clock::time_point now;
+  Clock::time_point at() { return now; }
 
   // Looks at one wait every 100 ms for so long; how often it was asked what it waits for.
   int said_in(int seconds) {
@@ -41,12 +41,12 @@ TEST_SUITE("stall") {
   std::string what() { return "under guard, in a test"; }
 
   // A guard that lives so long; how long it may have lived.
-  Seconds guarded(int tenths, StallWatch::Clock::time_point begun = StallWatch::Clock::now()) {
+  Seconds guarded(int tenths, Clock::time_point begun = Clock::now()) {
     {
       const StallGuard guard(0, 2, what);
       std::this_thread::sleep_for(std::chrono::milliseconds(100 * tenths));
     }
-    return StallWatch::Clock::now() - begun;
+    return Clock::now() - begun;
   }
 
   // On a busy machine what should be brief may last a second: then it is done again.
@@ -77,7 +77,7 @@ TEST_SUITE("stall") {
 
   TEST_CASE("a thread looks at guarded waits, of several threads too") {
     const auto wait = [](int tenths) {
-      const auto begun = StallWatch::Clock::now();
+      const auto begun = Clock::now();
       for (int i = 0; i < 3; ++i) const StallGuard brief(0, 2, what);
       return guarded(tenths, begun);
     };
@@ -100,7 +100,7 @@ TEST_SUITE("stall") {
 
   TEST_CASE("a guard that was left by longjmp ends where its thread waits again") {
     until_brief([] {
-      const auto begun = StallWatch::Clock::now();
+      const auto begun = Clock::now();
       alignas(StallGuard) std::byte left[sizeof(StallGuard)];
       new (left) StallGuard(0, 2, what);  // nothing ends it
       std::memset(left, 0x41, sizeof left);

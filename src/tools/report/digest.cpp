@@ -9,7 +9,7 @@
 #include <stdexcept>
 
 #include "core/error.hpp"
-#include "core/report.hpp"
+#include "core/pass_reason.hpp"
 #include "core/settings.hpp"
 #include "report/heat_map.hpp"
 #include "report/hints.hpp"

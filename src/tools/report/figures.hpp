@@ -20,7 +20,7 @@ struct CallSums {
   double ratio() const { return sent_bytes > 0 ? bytes_in / sent_bytes : 0; }
 };
 
-// What calls took, and would have taken otherwise, as far as that is known (core/report.hpp, TimeRecord).
+// What calls took, and would have taken otherwise, as far as that is known (core/records.hpp, TimeRecord).
 struct TimeSums {
   struct Otherwise {
     double calls = 0, took_s = 0, own_s = 0, s = 0;
