@@ -6,7 +6,7 @@
 
 #include "core/log.hpp"
 #include "horovod/negotiation.hpp"
-#include "mpi/mpi_transport.hpp"
+#include "mpi/mpi_error.hpp"
 #include "mpi/runtime.hpp"
 
 namespace crimp::horovod {

@@ -2,9 +2,10 @@
 
 #include "core/report.hpp"
 #include "core/trace.hpp"
-#include "mpi/mpi_transport.hpp"
+#include "mpi/mpi_error.hpp"
 #include "mpi/mpi_wait.hpp"
 #include "mpi/own_handles.hpp"
+#include "mpi/wait_texts.hpp"
 
 namespace crimp {
 namespace {

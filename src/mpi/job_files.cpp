@@ -6,8 +6,8 @@
 
 #include "core/environment.hpp"
 #include "core/log.hpp"
+#include "mpi/mpi_error.hpp"
 #include "mpi/mpi_gather.hpp"
-#include "mpi/mpi_wait.hpp"
 
 namespace crimp {
 

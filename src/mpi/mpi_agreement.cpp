@@ -10,7 +10,9 @@
 #include "core/log.hpp"
 #include "core/reserve.hpp"
 #include "core/settings_text.hpp"
+#include "mpi/mpi_error.hpp"
 #include "mpi/mpi_wait.hpp"
+#include "mpi/wait_texts.hpp"
 
 namespace crimp {
 namespace {

@@ -4,9 +4,9 @@
 #include <string>
 #include <utility>
 
-#include "mpi/mpi_transport.hpp"
+#include "mpi/mpi_error.hpp"
 #include "mpi/mpi_wait.hpp"
-#include "mpi/mpi_world.hpp"
+#include "mpi/private_world.hpp"
 
 namespace crimp {
 namespace {

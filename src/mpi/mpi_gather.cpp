@@ -1,7 +1,9 @@
 #include "mpi/mpi_gather.hpp"
 
 #include "core/types.hpp"
+#include "mpi/mpi_error.hpp"
 #include "mpi/mpi_wait.hpp"
+#include "mpi/payload_unit.hpp"
 
 namespace crimp {
 namespace {

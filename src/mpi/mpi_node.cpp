@@ -10,8 +10,10 @@
 #include "core/log.hpp"
 #include "core/reserve.hpp"
 #include "core/stall.hpp"
-#include "mpi/mpi_transport.hpp"
+#include "mpi/at_exit.hpp"
+#include "mpi/mpi_error.hpp"
 #include "mpi/mpi_wait.hpp"
+#include "mpi/world_ranks.hpp"
 
 namespace crimp {
 namespace {

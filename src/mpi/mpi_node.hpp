@@ -8,7 +8,7 @@
 #include "collective/node.hpp"
 #include "memory/shared_memory.hpp"
 #include "mpi/mpi_peer_transport.hpp"
-#include "mpi/mpi_world.hpp"
+#include "mpi/private_world.hpp"
 
 namespace crimp {
 

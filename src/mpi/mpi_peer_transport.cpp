@@ -6,8 +6,8 @@
 #include "core/reserve.hpp"
 #include "core/types.hpp"
 #include "mpi/at_exit.hpp"
-#include "mpi/mpi_transport.hpp"
-#include "mpi/mpi_world.hpp"
+#include "mpi/mpi_error.hpp"
+#include "mpi/payload_unit.hpp"
 
 namespace crimp {
 namespace {

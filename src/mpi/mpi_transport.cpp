@@ -1,30 +1,16 @@
 #include "mpi/mpi_transport.hpp"
 
-#include <climits>
 #include <string>
 #include <utility>
 
 #include "core/error.hpp"
-#include "core/reserve.hpp"
 #include "core/types.hpp"
+#include "mpi/mpi_error.hpp"
 #include "mpi/mpi_wait.hpp"
 #include "mpi/own_handles.hpp"
+#include "mpi/payload_unit.hpp"
 
 namespace crimp {
-
-int payload_units(std::uint64_t bytes) {
-  const std::uint64_t n = bytes / kPayloadAlign;
-  if (n > INT_MAX)
-    throw Error(ErrorCode::argument_invalid,
-                std::to_string(bytes) + " bytes in one exchange; at most 128 GiB are possible");
-  return static_cast<int>(n);
-}
-
-void payload_units(std::span<const std::uint64_t> bytes, std::vector<int>& to) {
-  to.clear();
-  insist([&] { to.reserve(bytes.size()); });
-  for (const auto b : bytes) to.push_back(payload_units(b));
-}
 
 namespace {
 
@@ -42,19 +28,6 @@ MPI_Op sum_of() {
 }
 
 }  // namespace
-
-MPI_Datatype payload_unit() {
-  static OwnType unit(static_cast<int>(kPayloadAlign), MPI_BYTE);
-  return unit.get();
-}
-
-void check_mpi(int rc, const char* call) {
-  if (rc == MPI_SUCCESS) return;
-  char text[MPI_MAX_ERROR_STRING] = "";
-  int length = 0;
-  PMPI_Error_string(rc, text, &length);
-  throw Error(ErrorCode::transport_failed, std::string(call) + " failed: " + text, rc);
-}
 
 Transport::Ticket MpiTransport::free_exchange() {
   for (int i = 0; i < kMostUnderWay; ++i)

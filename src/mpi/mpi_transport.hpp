@@ -48,13 +48,4 @@ class MpiTransport final : public Transport {
   std::exception_ptr thrown_;  // in progress()
 };
 
-// 64 bytes as one element: int counts and displacements then reach 128 GiB.
-MPI_Datatype payload_unit();
-// A multiple of 64 bytes in them. Throws Error{argument_invalid} beyond.
-int payload_units(std::uint64_t bytes);
-void payload_units(std::span<const std::uint64_t> bytes, std::vector<int>& to);
-
-// Throws Error{transport_failed} that names the call unless rc is MPI_SUCCESS.
-void check_mpi(int rc, const char* call);
-
 }  // namespace crimp

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <string>
 
 namespace crimp {
 
@@ -41,22 +40,5 @@ int thread_level() {
 }
 
 bool many_threads() { return thread_level() == MPI_THREAD_MULTIPLE; }
-
-std::string name_of(MPI_Comm comm) {
-  char name[MPI_MAX_OBJECT_NAME] = "";
-  int length = 0;
-  PMPI_Comm_get_name(comm, name, &length);
-  return length ? name : "a communicator without a name";
-}
-
-std::string call_text(const AllreduceRequest& request) {
-  return name_of(request.collective()) + std::string(" of ") + std::to_string(request.count) + " x " +
-         name_of(request.dtype);
-}
-
-std::string absence_text(std::uint64_t min_count) {
-  return "Likely a rank runs without Crimp, gives fewer than CRIMP_MIN_COUNT=" + std::to_string(min_count) +
-         " elements, another type or another operation, was switched off by MPI_Pcontrol(0), or is late or dead";
-}
 
 }  // namespace crimp

@@ -3,13 +3,11 @@
 #pragma once
 #include <mpi.h>
 
-#include <string>
-
 #include "core/clock.hpp"
+#include "core/error.hpp"
 #include "core/stall.hpp"
 #include "mpi/at_exit.hpp"
-#include "mpi/mpi_transport.hpp"
-#include "mpi/request.hpp"
+#include "mpi/mpi_error.hpp"
 
 namespace crimp {
 
@@ -63,12 +61,17 @@ void wait_for(MPI_Request& request, int rank, int size, const What& what) {
   }
 }
 
+// The same on a communicator of Crimp's own: what it throws is without an MPI code, as check_private()'s.
+template <class What>
+void wait_private(MPI_Request& request, int rank, int size, const What& what) {
+  try {
+    wait_for(request, rank, size, what);
+  } catch (const Error& e) {
+    throw Error(e.code(), e.what());
+  }
+}
+
 // As MPI_Wait, its error code too, and without a line; asleep where this thread's waits are.
 int wait_quietly(MPI_Request&);
-
-// Parts of what is said.
-std::string name_of(MPI_Comm);
-std::string call_text(const AllreduceRequest&);     // "MPI_Allreduce of 20000 x float32"
-std::string absence_text(std::uint64_t min_count);  // why others may not be in the same call
 
 }  // namespace crimp

@@ -24,10 +24,9 @@
 #include "core/reserve.hpp"
 #include "core/settings.hpp"
 #include "core/trace.hpp"
-#include "mpi/mpi_transport.hpp"
-#include "mpi/mpi_world.hpp"
 #include "mpi/one_exchange.hpp"
 #include "mpi/tensor_memory.hpp"
+#include "mpi/world_ranks.hpp"
 
 namespace crimp {
 namespace {

@@ -1,7 +1,8 @@
 #include "mpi/one_exchange.hpp"
 
 #include "core/error.hpp"
-#include "mpi/mpi_transport.hpp"
+#include "mpi/mpi_error.hpp"
+#include "mpi/payload_unit.hpp"
 
 #if defined(OPEN_MPI)
 #include <mpi-ext.h>

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "mpi/mpi_transport.hpp"
+#include "mpi/mpi_error.hpp"
 
 namespace crimp {
 

@@ -9,9 +9,9 @@
 #include "core/report.hpp"
 #include "core/reserve.hpp"
 #include "mpi/mpi_agreement.hpp"
-#include "mpi/mpi_transport.hpp"
+#include "mpi/mpi_error.hpp"
 #include "mpi/mpi_wait.hpp"
-#include "mpi/mpi_world.hpp"
+#include "mpi/wait_texts.hpp"
 
 namespace crimp {
 

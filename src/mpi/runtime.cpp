@@ -7,9 +7,10 @@
 #include "collective/node.hpp"
 #include "core/log.hpp"
 #include "core/reserve.hpp"
-#include "mpi/mpi_transport.hpp"
+#include "mpi/mpi_error.hpp"
 #include "mpi/nonblocking.hpp"
 #include "mpi/session.hpp"
+#include "mpi/world_ranks.hpp"
 
 namespace crimp {
 

@@ -25,7 +25,7 @@
 #include "memory/workers.hpp"
 #include "mpi/context.hpp"
 #include "mpi/job_files.hpp"
-#include "mpi/mpi_world.hpp"
+#include "mpi/private_world.hpp"
 #include "schedule/layout_cache.hpp"
 #include "schedule/merge_plan.hpp"
 

@@ -17,9 +17,10 @@
 #include "core/stall.hpp"
 #include "core/types.hpp"
 #include "mpi/mpi_agreement.hpp"
-#include "mpi/mpi_transport.hpp"
+#include "mpi/mpi_error.hpp"
 #include "mpi/own_handles.hpp"
 #include "mpi/runtime.hpp"
+#include "mpi/world_ranks.hpp"
 
 extern char** environ;
 

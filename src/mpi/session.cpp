@@ -17,13 +17,16 @@
 #include "core/report.hpp"
 #include "core/reserve.hpp"
 #include "core/trace.hpp"
+#include "mpi/at_exit.hpp"
 #include "mpi/call_run.hpp"
 #include "mpi/gain_sample.hpp"
 #include "mpi/mpi_agreement.hpp"
+#include "mpi/mpi_error.hpp"
 #include "mpi/mpi_transport.hpp"
 #include "mpi/mpi_wait.hpp"
-#include "mpi/mpi_world.hpp"
 #include "mpi/tensor_notes.hpp"
+#include "mpi/wait_texts.hpp"
+#include "mpi/world_ranks.hpp"
 
 namespace crimp {
 namespace {

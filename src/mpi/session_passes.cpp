@@ -8,8 +8,8 @@
 #include "mpi/call_run.hpp"
 #include "mpi/momentum_sum.hpp"
 #include "mpi/mpi_transport.hpp"
-#include "mpi/mpi_wait.hpp"
 #include "mpi/session.hpp"
+#include "mpi/wait_texts.hpp"
 
 namespace crimp {
 

@@ -6,9 +6,10 @@
 #include "core/log.hpp"
 #include "core/report.hpp"
 #include "core/reserve.hpp"
-#include "mpi/mpi_transport.hpp"
+#include "mpi/mpi_error.hpp"
 #include "mpi/mpi_wait.hpp"
 #include "mpi/session.hpp"
+#include "mpi/wait_texts.hpp"
 
 namespace crimp {
 

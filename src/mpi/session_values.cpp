@@ -7,7 +7,6 @@
 #include "core/float_environment.hpp"
 #include "core/log.hpp"
 #include "core/reserve.hpp"
-#include "mpi/mpi_transport.hpp"
 #include "mpi/session.hpp"
 
 namespace crimp {

@@ -11,7 +11,9 @@
 #include "core/digest.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
+#include "mpi/mpi_error.hpp"
 #include "mpi/mpi_wait.hpp"
+#include "mpi/wait_texts.hpp"
 
 namespace crimp {
 namespace {

@@ -1,0 +1,24 @@
+#include "mpi/wait_texts.hpp"
+
+#include "mpi/request.hpp"
+
+namespace crimp {
+
+std::string name_of(MPI_Comm comm) {
+  char name[MPI_MAX_OBJECT_NAME] = "";
+  int length = 0;
+  PMPI_Comm_get_name(comm, name, &length);
+  return length ? name : "a communicator without a name";
+}
+
+std::string call_text(const AllreduceRequest& request) {
+  return name_of(request.collective()) + std::string(" of ") + std::to_string(request.count) + " x " +
+         name_of(request.dtype);
+}
+
+std::string absence_text(std::uint64_t min_count) {
+  return "Likely a rank runs without Crimp, gives fewer than CRIMP_MIN_COUNT=" + std::to_string(min_count) +
+         " elements, another type or another operation, was switched off by MPI_Pcontrol(0), or is late or dead";
+}
+
+}  // namespace crimp
