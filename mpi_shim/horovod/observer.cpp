@@ -20,7 +20,7 @@ std::string settings_of(const Settings& settings, const Options& options, int ra
   std::string out;
   for (const Option& option : option_table())
     if (const std::string value = option.get(settings);
-        option.agreed && value != option.default_value && option.name != std::string_view("CRIMP_PROFILE"))
+        option.agreed && value != option.default_value() && option.name != std::string_view("CRIMP_PROFILE"))
       out += std::string(option.name) + "=" + value + " ";
   return out + "HOROVOD_FUSION_THRESHOLD=" + std::to_string(options.fusion_threshold) +
          (options.autotune ? " HOROVOD_AUTOTUNE=1" : "") + " ranks per host=" + std::to_string(ranks_per_host);

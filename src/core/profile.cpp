@@ -1,5 +1,7 @@
 #include "core/profile.hpp"
 
+#include "core/settings.hpp"
+
 namespace crimp {
 namespace {
 
@@ -9,7 +11,7 @@ constexpr ProfileSetting kSafe[] = {
     {"CRIMP_CONTROL", "off"},
 };
 constexpr ProfileSetting kBalanced[] = {
-    {"CRIMP_CODEC", "3lc:s=0.5,entropy=1"},
+    {"CRIMP_CODEC", kHorovodCodec},
     {"CRIMP_QUALITY", "3"},
     {"CRIMP_CONTROL", "off"},
 };

@@ -74,83 +74,81 @@ bool parse_status(std::string_view text, std::string& to) {
 
 // The texts of codecs are read by make_codec once, at start-up; core knows no codec.
 constexpr Option kTable[] = {
-    {"CRIMP_CONFIG", "", "a file name",
+    {"CRIMP_CONFIG", "a file name",
      "the other variables, a line NAME=VALUE each, where the environment does not say them (a regular file; lines that begin with # are comments; of a name that comes twice the last line counts)",
      false, [](Settings& s, std::string_view t) { return parse_text(t, s.config); },
      [](const Settings& s) { return s.config; }},
-    {"CRIMP_ENABLE", "1", "0 or 1 (off or on)", "0: every call passes through", true,
+    {"CRIMP_ENABLE", "0 or 1 (off or on)", "0: every call passes through", true,
      [](Settings& s, std::string_view t) { return parse_flag(t, s.enable); },
      [](const Settings& s) { return flag_text(s.enable); }},
-    {"CRIMP_PROFILE", "off", "off, safe, balanced, aggressive",
+    {"CRIMP_PROFILE", "off, safe, balanced, aggressive",
      "a group of settings, in place of the defaults of those that nothing else says (crimp info --profiles lists them)",
      true, [](Settings& s, std::string_view t) { return (t == "off" || find_profile(t)) && parse_text(t, s.profile); },
      [](const Settings& s) { return s.profile; }},
-    {"CRIMP_CODEC", "auto", "auto, none, fp16, bf16, 3lc, or codec:parameter=value,...",
+    {"CRIMP_CODEC", "auto, none, fp16, bf16, 3lc, or codec:parameter=value,...",
      "how gradients are compressed; auto: 3lc:s=0.5,entropy=1 under Horovod, elsewhere nothing lossy until a codec is chosen (crimp info --codecs lists all)",
      true, [](Settings& s, std::string_view t) { return parse_codec(t, s.codec); },
      [](const Settings& s) { return s.codec; }},
-    {"CRIMP_UNKNOWN_LAYOUT", "fp16", "any codec without residual but votes (signsgd), as: none, fp16, bf16, 8bit",
+    {"CRIMP_UNKNOWN_LAYOUT", "any codec without residual but votes (signsgd), as: none, fp16, bf16, 8bit",
      "replaces a codec that needs a residual in calls whose tensors are not known; none: such calls pass through", true,
      [](Settings& s, std::string_view t) { return parse_codec(t, s.unknown_layout); },
      [](const Settings& s) { return s.unknown_layout; }},
-    {"CRIMP_RULES", "*bias=none; *bn*=none; *[nN]orm*=none; *ln_*=none; <1024=none",
-     "pattern=codec; <N=codec; >=N=codec; ...; codec|codec for codec",
+    {"CRIMP_RULES", "pattern=codec; <N=codec; >=N=codec; ...; codec|codec for codec",
      "codec by tensor name (shell pattern) or element count, first match wins, where names are known; none: summed exactly; 3lc|topk: CRIMP_MERGE=auto takes the faster one, group by group, else the first",
      true, [](Settings& s, std::string_view t) { return parse_text(t, s.rules); },
      [](const Settings& s) { return s.rules; }},
-    {"CRIMP_MERGE", "off", "off, auto, all, bytes=N, y=N, cuts=i,j,...",
+    {"CRIMP_MERGE", "off, auto, all, bytes=N, y=N, cuts=i,j,...",
      "under Horovod: which consecutive tensors are reduced together; auto: tried while the job runs; y=N: N groups of about equal bytes",
      true, [](Settings& s, std::string_view t) { return parse_text(t, s.merge); },
      [](const Settings& s) { return s.merge; }},
-    {"CRIMP_PLAN_FILE", "", "a file name",
+    {"CRIMP_PLAN_FILE", "a file name",
      "under Horovod with CRIMP_MERGE=auto: rank 0 saves the plan that was found, and a later job begins with it (a new or regular file)",
      false, [](Settings& s, std::string_view t) { return parse_text(t, s.plan_file); },
      [](const Settings& s) { return s.plan_file; }},
-    {"CRIMP_HOLD_MS", "100", "1 .. 60000 milliseconds",
+    {"CRIMP_HOLD_MS", "1 .. 60000 milliseconds",
      "under Horovod: the longest that a ready tensor waits for the rest of its merge group while none of the plan is reduced",
      true, [](Settings& s, std::string_view t) { return parse_number(t, 1, 60000, s.hold_ms); },
      [](const Settings& s) { return std::to_string(s.hold_ms); }},
-    {"CRIMP_CONTROL", "off", "off, delay",
+    {"CRIMP_CONTROL", "off, delay",
      "delay: calls that would have CRIMP_CODEC have a codec of CRIMP_LADDER, as strong as the network makes necessary",
      true, [](Settings& s, std::string_view t) { return parse_control(t, s.control); },
      [](const Settings& s) { return s.control; }},
     {"CRIMP_LADDER",
-     "fp16:memory=residual; 8bit:memory=residual; maxmin:rounding=nearest,memory=residual; 3lc:s=0.5,entropy=1; 3lc; 3lc:s=1.5; 3lc:s=1.9",
      "codec; codec; ... from the mildest to the strongest, all with memory=residual or all without memory",
      "under CRIMP_CONTROL: the codecs to choose from; it begins with CRIMP_CODEC, or with the first", true,
      [](Settings& s, std::string_view t) { return parse_codec(t, s.ladder); },
      [](const Settings& s) { return s.ladder; }},
-    {"CRIMP_DELAY_TARGET", "10%", "N% (0.001 to 90) of the time, or Nus, Nms, Ns (0.001us to 1000s) for each call",
+    {"CRIMP_DELAY_TARGET", "N% (0.001 to 90) of the time, or Nus, Nms, Ns (0.001us to 1000s) for each call",
      "under CRIMP_CONTROL: how long calls may wait for the network", true,
      [](Settings& s, std::string_view t) { return parse_codec(t, s.delay_target); },
      [](const Settings& s) { return s.delay_target; }},
-    {"CRIMP_GAIN_FLOOR", "0.1", "0 .. 1",
+    {"CRIMP_GAIN_FLOOR", "0 .. 1",
      "under CRIMP_CONTROL: the least norm of what is sent, by the norm of what was to be sent; below it compression becomes milder",
      true, [](Settings& s, std::string_view t) { return parse_real(t, 0, 1, s.gain_floor); },
      [](const Settings& s) { return real_text(s.gain_floor); }},
-    {"CRIMP_ALGORITHM", "auto",
+    {"CRIMP_ALGORITHM",
      "auto, allgather, one_shot, two_shot, homomorphic, low_rank, hierarchical, integer_sum, node_sum",
      "how payloads travel; auto: the fastest by a model measured in a communicator's fourth call and by trials, or plain MPI where that is faster; "
      "another value forces one and compresses every call (crimp info --algorithms)",
      true, [](Settings& s, std::string_view t) { return parse_codec(t, s.algorithm); },
      [](const Settings& s) { return s.algorithm; }},
-    {"CRIMP_QUALITY", "3", "exact, any, or a factor of at least 1",
+    {"CRIMP_QUALITY", "exact, any, or a factor of at least 1",
      "CRIMP_ALGORITHM=auto: how many times allgather's error, with the same codec, an algorithm may have (crimp info --algorithms says its factor); exact: none adds any; any: time alone decides",
      true, [](Settings& s, std::string_view t) { return parse_quality(t, s.quality); },
      [](const Settings& s) { return quality_text(s.quality); }},
-    {"CRIMP_NODE_SIZE", "0", "0 .. 65536 ranks",
+    {"CRIMP_NODE_SIZE", "0 .. 65536 ranks",
      "hierarchical: so many consecutive ranks of a machine count as one node; 0: all ranks of a machine", true,
      [](Settings& s, std::string_view t) { return parse_number(t, 0, 65536, s.node_size); },
      [](const Settings& s) { return std::to_string(s.node_size); }},
-    {"CRIMP_PROGRESS", "off", "off, thread",
+    {"CRIMP_PROGRESS", "off, thread",
      "thread: sums that do not block (MPI_Iallreduce) are carried by a thread, while the program computes, as blocking ones are; MPI_Init then asks MPI for MPI_THREAD_MULTIPLE",
      true, [](Settings& s, std::string_view t) { return (t == "off" || t == "thread") && parse_text(t, s.progress); },
      [](const Settings& s) { return s.progress; }},
-    {"CRIMP_ERROR_FEEDBACK", "1", "0 or 1 (off or on)",
+    {"CRIMP_ERROR_FEEDBACK", "0 or 1 (off or on)",
      "0: no residuals are kept, whatever the codec loses is lost; nor are momentum (dgc) and averages (signum): momentum is then the optimizer's",
      true, [](Settings& s, std::string_view t) { return parse_flag(t, s.error_feedback); },
      [](const Settings& s) { return flag_text(s.error_feedback); }},
-    {"CRIMP_RESIDUAL_JUMP", "0", "0 or 2 .. 1000000",
+    {"CRIMP_RESIDUAL_JUMP", "0 or 2 .. 1000000",
      "where the largest value of a tensor is so many times smaller than in its last call, what its residual has above that value is dropped: "
      "an outlier is then no echo in the calls after it; 0: so with 32 where calls name no tensors, the whole residual with 32 under Horovod, nothing elsewhere nor of sums within a node",
      false,
@@ -161,16 +159,16 @@ constexpr Option kTable[] = {
        return true;
      },
      [](const Settings& s) { return std::to_string(s.residual_jump); }},
-    {"CRIMP_RESIDUAL", "float32", "float32, 8bit",
+    {"CRIMP_RESIDUAL", "float32, 8bit",
      "how residuals are kept between calls, in host memory: 8bit takes a byte an element in place of four (docs/checkpoint.md); momenta and averages stay float32",
      true, [](Settings& s, std::string_view t) { return (t == "float32" || t == "8bit") && parse_text(t, s.residual); },
      [](const Settings& s) { return s.residual; }},
-    {"CRIMP_MIN_COUNT", "16384", "1 .. 2^62 elements (suffix k, M, G)", "calls with fewer elements pass through", true,
+    {"CRIMP_MIN_COUNT", "1 .. 2^62 elements (suffix k, M, G)", "calls with fewer elements pass through", true,
      [](Settings& s, std::string_view t) {
        return parse_number<std::uint64_t>(t, 1, std::uint64_t{1} << 62, s.min_count);
      },
      [](const Settings& s) { return std::to_string(s.min_count); }},
-    {"CRIMP_CHUNK", "auto", "auto, or 10240 .. 2^30 elements (suffix k, M, G)",
+    {"CRIMP_CHUNK", "auto, or 10240 .. 2^30 elements (suffix k, M, G)",
      "elements per step of the pipeline (encode i+1, exchange i, decode i-1), rounded up to a multiple of 10240; auto: 655360 "
      "(where a rank's values lie in GPU memory 8519680, unless the codec selects), and more where CRIMP_ALGORITHM=auto predicts that messages cost more than what they carry",
      true,
@@ -181,7 +179,7 @@ constexpr Option kTable[] = {
        return true;
      },
      [](const Settings& s) { return s.chunk ? std::to_string(s.chunk) : "auto"; }},
-    {"CRIMP_RADIX", "auto", "auto, direct, or 2 .. 65536",
+    {"CRIMP_RADIX", "auto, direct, or 2 .. 65536",
      "two_shot: direct: every rank sends every other one its shard; N: shards pass through other ranks, which saves messages and costs bytes, "
      "in steps of at most N - 1 messages, ceil(log n / log N) of them; auto: direct, or what CRIMP_ALGORITHM=auto predicts, and then measures, to be faster on 8 ranks and more. "
      "Results do not depend on it",
@@ -193,22 +191,22 @@ constexpr Option kTable[] = {
      [](const Settings& s) { return s.radix > 1    ? std::to_string(s.radix)
                                     : s.radix == 1 ? "direct"
                                                    : "auto"; }},
-    {"CRIMP_PERIODS", "3", "2 .. 1000",
+    {"CRIMP_PERIODS", "2 .. 1000",
      "how often calls must have brought the same tensors, by their values, before these get residuals; and at least five calls of a kind",
      true, [](Settings& s, std::string_view t) { return parse_number(t, 2, 1000, s.periods); },
      [](const Settings& s) { return std::to_string(s.periods); }},
-    {"CRIMP_THREADS", "1", "1 .. 256", "threads that encode and decode, per rank; results do not depend on it", false,
+    {"CRIMP_THREADS", "1 .. 256", "threads that encode and decode, per rank; results do not depend on it", false,
      [](Settings& s, std::string_view t) { return parse_number(t, 1, 256, s.threads); },
      [](const Settings& s) { return std::to_string(s.threads); }},
-    {"CRIMP_SIMD", "auto", "auto, or a target of crimp info's line SIMD",
+    {"CRIMP_SIMD", "auto, or a target of crimp info's line SIMD",
      "the best instructions that codecs use; results are the same with all of them, so this is for tests and figures",
      false, [](Settings& s, std::string_view t) { return parse_codec(t, s.simd); },
      [](const Settings& s) { return s.simd; }},
-    {"CRIMP_CUDA_PLUGIN", "auto", "auto, off, or a file name",
+    {"CRIMP_CUDA_PLUGIN", "auto, off, or a file name",
      "the library for GPU memory; auto: libcrimp_cuda.so beside libcrimp.so, loaded when the program has a CUDA context",
      false, [](Settings& s, std::string_view t) { return parse_codec(t, s.cuda_plugin); },
      [](const Settings& s) { return s.cuda_plugin; }},
-    {"CRIMP_CUDA_AWARE", "auto", "auto, 0 or 1",
+    {"CRIMP_CUDA_AWARE", "auto, 0 or 1",
      "1: MPI takes device pointers, payloads and passed calls are given to it as they are; 0: all go through pinned host memory; auto: as MPIX_Query_cuda_support says",
      false,
      [](Settings& s, std::string_view t) {
@@ -217,62 +215,64 @@ constexpr Option kTable[] = {
        return parse_flag(t, aware) && parse_text(flag_text(aware), s.cuda_aware);
      },
      [](const Settings& s) { return s.cuda_aware; }},
-    {"CRIMP_CHECKSUM", "1", "0 or 1 (off or on)", "payload bodies carry a hash that receivers check", true,
+    {"CRIMP_CHECKSUM", "0 or 1 (off or on)", "payload bodies carry a hash that receivers check", true,
      [](Settings& s, std::string_view t) { return parse_flag(t, s.checksum); },
      [](const Settings& s) { return flag_text(s.checksum); }},
-    {"CRIMP_STALL_S", "10", "0 .. 86400 seconds",
+    {"CRIMP_STALL_S", "0 .. 86400 seconds",
      "a rank that waits so long for the others inside Crimp says so in one line, with the likely causes; 0: never",
      false, [](Settings& s, std::string_view t) { return parse_number(t, 0, 86400, s.stall_s); },
      [](const Settings& s) { return std::to_string(s.stall_s); }},
-    {"CRIMP_SKEW", "0", "0 or 1 (off or on)",
+    {"CRIMP_SKEW", "0 or 1 (off or on)",
      "1: ranks meet before each call that Crimp may compress, so that report and trace tell waiting for a late rank from transfer, and name it; costs a small exchange a call (docs/traces.md)",
      true, [](Settings& s, std::string_view t) { return parse_flag(t, s.skew); },
      [](const Settings& s) { return flag_text(s.skew); }},
-    {"CRIMP_LOG", "info", "off, error, warn, info, debug",
+    {"CRIMP_LOG", "off, error, warn, info, debug",
      "how much is said on standard error; info: one line at start and a summary at the end", false,
      [](Settings& s, std::string_view t) { return parse_level(t, s.log); },
      [](const Settings& s) { return std::string(kLevels[static_cast<int>(s.log)]); }},
-    {"CRIMP_STATUS", "off", "off, stderr, live, or a file name",
+    {"CRIMP_STATUS", "off, stderr, live, or a file name",
      "while the job runs rank 0 says what has been done so far: on standard error, one line that is renewed four times a second on a terminal (live: wherever it leads), elsewhere "
      "a line every 10 s; or in a file, once a second, which crimp status shows",
      false, [](Settings& s, std::string_view t) { return parse_status(t, s.status); },
      [](const Settings& s) { return s.status; }},
-    {"CRIMP_REPORT", "", "a file name",
+    {"CRIMP_REPORT", "a file name",
      "rank 0 writes what was done, per rank and size class, as JSON at MPI_Finalize (a new or regular file, or /dev/stdout, /dev/stderr)",
      false, [](Settings& s, std::string_view t) { return parse_text(t, s.report); },
      [](const Settings& s) { return s.report; }},
-    {"CRIMP_REPLAY", "", "a file that CRIMP_REPORT wrote",
+    {"CRIMP_REPLAY", "a file that CRIMP_REPORT wrote",
      "the decisions of that job are repeated, call by call, where CRIMP_ALGORITHM=auto, CRIMP_CONTROL and CRIMP_MERGE=auto would go by clocks (docs/determinism.md); all ranks read the same",
      false, [](Settings& s, std::string_view t) { return parse_text(t, s.replay); },
      [](const Settings& s) { return s.replay; }},
-    {"CRIMP_TRACE", "", "a file name",
+    {"CRIMP_TRACE", "a file name",
      "rank 0 writes the calls of all ranks, and their times of encoding, waiting and decoding, as Chrome trace events (for Perfetto and crimp trace, docs/traces.md), to a file as CRIMP_REPORT's",
      false, [](Settings& s, std::string_view t) { return parse_text(t, s.trace); },
      [](const Settings& s) { return s.trace; }},
-    {"CRIMP_STATE_DIR", "", "a directory, new or not",
+    {"CRIMP_STATE_DIR", "a directory, new or not",
      "what is kept of named tensors is loaded from there when a communicator of all ranks first compresses, and saved there at MPI_Finalize (docs/checkpoint.md)",
      true, [](Settings& s, std::string_view t) { return parse_text(t, s.state_dir); },
      [](const Settings& s) { return s.state_dir; }},
-    {"CRIMP_STATE_INTERVAL", "0", "0 .. 2^62 compressed calls (suffix k, M, G)",
+    {"CRIMP_STATE_INTERVAL", "0 .. 2^62 compressed calls (suffix k, M, G)",
      "with CRIMP_STATE_DIR: saved too when a communicator has compressed so many calls since; 0: at MPI_Finalize only",
      true,
      [](Settings& s, std::string_view t) {
        return parse_number<std::uint64_t>(t, 0, std::uint64_t{1} << 62, s.state_interval);
      },
      [](const Settings& s) { return std::to_string(s.state_interval); }},
-    {"CRIMP_CHECK", "", "a file name",
-     "set by crimp check: when the process ends, append where its MPI_Allreduce leads", false,
-     [](Settings& s, std::string_view t) { return parse_text(t, s.check); }, [](const Settings& s) { return s.check; }},
-    {"CRIMP_HELP", "0", "0 or 1 (off or on)", "1: rank 0 prints this table at start", false,
+    {"CRIMP_CHECK", "a file name", "set by crimp check: when the process ends, append where its MPI_Allreduce leads",
+     false, [](Settings& s, std::string_view t) { return parse_text(t, s.check); },
+     [](const Settings& s) { return s.check; }},
+    {"CRIMP_HELP", "0 or 1 (off or on)", "1: rank 0 prints this table at start", false,
      [](Settings& s, std::string_view t) { return parse_flag(t, s.help); },
      [](const Settings& s) { return flag_text(s.help); }},
 #ifdef CRIMP_FAULTS
-    {"CRIMP_FAULT", "", "name@rank[:nth],...", "test builds only: faults on demand (src/core/fault.hpp)", false,
+    {"CRIMP_FAULT", "name@rank[:nth],...", "test builds only: faults on demand (src/core/fault.hpp)", false,
      [](Settings&, std::string_view) { return true; }, [](const Settings&) { return std::string(); }},
 #endif
 };
 
 }  // namespace
+
+std::string Option::default_value() const { return get(Settings{}); }
 
 std::span<const Option> option_table() { return kTable; }
 
@@ -379,7 +379,8 @@ std::string place_in_file(const Settings& settings, const char* const* environme
 std::string options_as_text() {
   std::string text;
   for (const auto& o : kTable) {
-    std::string head = std::string(o.name) + "=" + (*o.default_value ? o.default_value : "(unset)");
+    const std::string otherwise = o.default_value();
+    std::string head = std::string(o.name) + "=" + (otherwise.empty() ? "(unset)" : otherwise);
     head.resize(std::max<std::size_t>(head.size() + 1, 30), ' ');
     text += head + o.help + "\n" + std::string(30, ' ') + "legal: " + o.legal + "\n";
   }
@@ -393,10 +394,11 @@ std::string options_as_markdown() {
     return text;
   };
   std::string text = "| variable | default | legal | meaning |\n|---|---|---|---|\n";
-  for (const auto& o : kTable)
-    text += std::string("| `") + o.name + "` | " +
-            (*o.default_value ? "`" + std::string(o.default_value) + "`" : "unset") + " | " + cell(o.legal) + " | " +
-            cell(o.help) + " |\n";
+  for (const auto& o : kTable) {
+    const std::string otherwise = o.default_value();
+    text += std::string("| `") + o.name + "` | " + (otherwise.empty() ? "unset" : "`" + otherwise + "`") + " | " +
+            cell(o.legal) + " | " + cell(o.help) + " |\n";
+  }
   return text;
 }
 

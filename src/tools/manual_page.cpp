@@ -148,7 +148,8 @@ std::string of_settings() {
           "switches Crimp off for the whole job, which a message says.\n") +
       ".SH SETTINGS\n";
   for (const crimp::Option& o : option_table()) {
-    out += ".TP\n" + bold(o.name) + (*o.default_value ? escaped("=" + std::string(o.default_value)) : "") + "\n";
+    const std::string otherwise = o.default_value();
+    out += ".TP\n" + bold(o.name) + (otherwise.empty() ? "" : escaped("=" + otherwise)) + "\n";
     out += escaped(std::string(o.help)) + ".\nLegal: " + escaped(o.legal) + ".\n";
     if (o.agreed) out += "Must be equal on all ranks.\n";
   }

@@ -69,11 +69,9 @@ Json settings_object(const Figures& f) {
   for (const Option& option : option_table()) {
     const auto found = f.settings.find(option.name);
     if (found == f.settings.end()) continue;
-    const std::string otherwise = option.default_value;
-    // The table calls what is empty "unset".
-    Settings settings;
-    const std::string value = found->second, same = option.get(settings);
-    (value == same ? others : changed).push_back({{"name", option.name}, {"value", value}, {"default", otherwise}});
+    const std::string value = found->second, otherwise = option.default_value();
+    (value == otherwise ? others : changed)
+        .push_back({{"name", option.name}, {"value", value}, {"default", otherwise}});
   }
   for (const auto& [name, value] : f.settings) {
     const auto known = option_table();
