@@ -149,12 +149,13 @@ class Lane {
   static void note(Trace& trace, const Job& job) {
     Runtime::get().report.note([&] {
       const char* const dtype = name_of(job.eligible.dtype);
-      trace.nonblocking({.label = std::to_string(job.call.count) + " x " + dtype,
-                         .dtype = dtype,
-                         .elements = job.call.count,
-                         .bytes = job.call.count * size_of(job.eligible.dtype),
-                         .why = "CRIMP_PROGRESS=thread"},
-                        job.begun, Clock::now());
+      trace.call({.label = std::to_string(job.call.count) + " x " + dtype,
+                  .dtype = dtype,
+                  .elements = job.call.count,
+                  .bytes = job.call.count * size_of(job.eligible.dtype),
+                  .record = {.why = "CRIMP_PROGRESS=thread"},
+                  .blocks = false},
+                 job.begun, Clock::now());
     });
   }
 

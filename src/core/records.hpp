@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace crimp {
@@ -49,8 +50,8 @@ struct StateRecord {
 // A call, or its part to a codec where its tensors have several. Of all, and of each codec, algorithm, reason, layout
 // and class of sizes, calls are counted once each, bytes and seconds are added over their parts.
 struct CallRecord {
-  std::string codec;        // canonical text of the codec that ran
-  const char* layout = "";  // name_of(Layout::Source)
+  std::string_view codec = {};  // canonical text of the codec that ran, which outlives this
+  const char* layout = "";      // name_of(Layout::Source)
   const char* algorithm = "";
   const char* why = "";                 // this algorithm
   double predicted_s = 0, plain_s = 0;  // by the model, of this algorithm and of plain MPI; 0: not predicted

@@ -26,7 +26,7 @@ double Report::Sum::ratio() const { return sent ? static_cast<double>(bytes_in) 
 void Report::compressed(const CallRecord& r) {
   std::lock_guard lock(mutex_);
   // What can fail comes first, so that nothing is counted in part.
-  Sum &codec = by_codec_[r.codec], &algorithm = by_algorithm_[r.algorithm], &layout = by_layout_[r.layout],
+  Sum &codec = by_codec_[std::string(r.codec)], &algorithm = by_algorithm_[r.algorithm], &layout = by_layout_[r.layout],
       &size = by_size_[static_cast<int>(std::bit_width(r.bytes)) - 1];
   reasons_[r.algorithm][r.why] += r.first_for_why;
   for (Sum* sum : {&all_, &layout, &size}) sum->note(r, r.first);

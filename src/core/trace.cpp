@@ -68,26 +68,29 @@ void Trace::add(const char* name, std::uint32_t call, std::uint32_t chunk, Clock
     keep({name, begin, end, this_thread(), 0, call, static_cast<std::int32_t>(chunk), 0, Kind::work, track_of(name)});
 }
 
-void Trace::add(Kind kind, const Call& call, Clock::time_point begin, Clock::time_point end) noexcept {
+void Trace::call(const Call& call, Clock::time_point begin, Clock::time_point end) noexcept {
+  const Kind kind = call.blocks ? Kind::call : Kind::nonblocking;
+  const CallRecord& r = call.record;
   std::lock_guard lock(mutex_);
   if (!has_room(kind)) return;
   try {
-    const std::uint32_t label = text(call.label), codec = text(call.codec);
-    details_.push_back({label, codec, call.dtype, call.algorithm, call.why, call.layout, call.elements, call.bytes,
-                        call.bytes_in, call.sent_bytes, call.received_bytes});
+    const std::uint32_t label = text(call.label), codec = text(r.codec);
+    details_.push_back({.label = label,
+                        .codec = codec,
+                        .dtype = call.dtype,
+                        .algorithm = r.algorithm,
+                        .why = r.why,
+                        .layout = r.layout,
+                        .elements = call.elements,
+                        .bytes = call.bytes,
+                        .bytes_in = r.bytes_in,
+                        .sent = r.sent_bytes,
+                        .received = r.received_bytes});
   } catch (const std::bad_alloc&) {
     ++dropped_[static_cast<std::size_t>(kind)];
     return;
   }
   keep({"", begin, end, this_thread(), details_.size() - 1, call.call, 0, call.communicator, kind, Track::calls});
-}
-
-void Trace::call(const Call& call, Clock::time_point begin, Clock::time_point end) noexcept {
-  add(Kind::call, call, begin, end);
-}
-
-void Trace::nonblocking(const Call& call, Clock::time_point begin, Clock::time_point end) noexcept {
-  add(Kind::nonblocking, call, begin, end);
 }
 
 void Trace::passed(const char* why, std::uint64_t count, Clock::time_point begin, Clock::time_point end) noexcept {

@@ -15,6 +15,7 @@
 
 #include "core/clock.hpp"
 #include "core/clock_line.hpp"
+#include "core/records.hpp"
 
 namespace crimp {
 
@@ -31,21 +32,17 @@ class Trace {
   void add(const char* name, std::uint32_t call, std::uint32_t chunk, Clock::time_point begin,
            Clock::time_point end) noexcept;
 
-  // What the file says of a call. Texts are copied, `const char*` are literals.
+  // What the file says of a call, or of its part to a codec. Texts are copied, `const char*` are literals.
   struct Call {
-    std::string_view label;          // its tensors
+    std::string_view label = {};     // its tensors
     std::uint32_t communicator = 0;  // of communicator()
     std::uint32_t call = 0;          // as in add()
     const char* dtype = "";
-    std::uint64_t elements = 0, bytes = 0;  // of the caller
-    std::uint64_t bytes_in = 0;             // this and sent_bytes: as CallRecord's
-    std::string_view codec = {};
-    const char *algorithm = "", *why = "", *layout = "";
-    std::uint64_t sent_bytes = 0, received_bytes = 0;
+    std::uint64_t elements = 0, bytes = 0;  // a part's own, in the caller's type; record.bytes: all of the call's
+    CallRecord record = {};
+    bool blocks = true;  // false: it lasts from the call to its completion, any number at a time
   };
   void call(const Call&, Clock::time_point begin, Clock::time_point end) noexcept;
-  // A sum that does not block, from the call to its completion: any number at a time.
-  void nonblocking(const Call&, Clock::time_point begin, Clock::time_point end) noexcept;
   // A call that MPI did; why: PassReason's text.
   void passed(const char* why, std::uint64_t count, Clock::time_point begin, Clock::time_point end) noexcept;
   // CRIMP_SKEW: ahead of a call this rank waited for the others, of whom `last` (in MPI_COMM_WORLD; -1: not known) came
@@ -92,7 +89,6 @@ class Trace {
   bool has_room(Kind) noexcept;
   void keep(Span) noexcept;
   std::uint32_t text(std::string_view);
-  void add(Kind, const Call&, Clock::time_point begin, Clock::time_point end) noexcept;
 
   friend class TraceText;
   const std::size_t share_;

@@ -6,7 +6,7 @@
 #include "collective/wire.hpp"
 #include "core/report.hpp"
 #include "core/reserve.hpp"
-#include "mpi/part_notes.hpp"
+#include "mpi/call_notes.hpp"
 
 namespace crimp {
 namespace {
@@ -88,8 +88,15 @@ CallOutcome run(const Context& context, Transport& transport, Chooser& chooser, 
     const auto end = Clock::now();
     chooser.took(plan.parts[p].query, choice, seconds(end - (p == 0 ? times.chosen : now)));
     note_part(context, chooser,
-              {plan, chosen, p, result, bound.parts[p].sequence, times.communicator, p == 0 ? times.begun : now, end,
-               p == 0 ? times.wait_s : 0},
+              {.call = plan,
+               .chosen = chosen,
+               .part = p,
+               .result = result,
+               .sequence = bound.parts[p].sequence,
+               .communicator = times.communicator,
+               .begun = p == 0 ? times.begun : now,
+               .ended = end,
+               .wait_s = p == 0 ? times.wait_s : 0},
               transport.rank());
   }
   return outcome;

@@ -24,6 +24,7 @@
 #include "core/reserve.hpp"
 #include "core/settings.hpp"
 #include "core/trace.hpp"
+#include "mpi/call_notes.hpp"
 #include "mpi/one_exchange.hpp"
 #include "mpi/tensor_memory.hpp"
 #include "mpi/world_ranks.hpp"
@@ -296,35 +297,20 @@ void Sum::finish() {
 }
 
 void Sum::note(const CollectiveResult& result, Clock::time_point ended) {
-  Report& report = of_->context().report;
-  const std::uint64_t bytes = count_ * element(), bytes_in = bytes_for_others(route_->part, of_->rank());
-  report.note([&] {
-    if (from_.on_device() || to_.on_device()) report.on_device("sums that do not block are encoded on the host");
-    report.compressed({route_->part.codec->spec(), name_of(plan_->layout->source), route_->name, "nonblocking", 0, 0,
-                       bytes, bytes_in, result.sent_bytes, result.received_bytes, result.encode_s, result.wire_s,
-                       result.decode_s, seconds(ended - begun_)});
-    if (History* const history = report.history())
-      history->called(begun_, ended,
-                      {1, 0, static_cast<double>(bytes_in), static_cast<double>(result.sent_bytes), result.encode_s,
-                       result.wire_s, result.decode_s, 0, 0});
-  });
-  if (Trace* const trace = of_->context().trace)
-    report.note([&] {
-      trace->nonblocking({.label = label_of(*plan_->layout, dtype_),
-                          .communicator = of_->in_trace(),
-                          .call = buffers_.sequence,
-                          .dtype = name_of(dtype_),
-                          .elements = count_,
-                          .bytes = bytes,
-                          .bytes_in = bytes_in,
-                          .codec = route_->part.codec->spec(),
-                          .algorithm = route_->name,
-                          .why = "nonblocking",
-                          .layout = name_of(plan_->layout->source),
-                          .sent_bytes = result.sent_bytes,
-                          .received_bytes = result.received_bytes},
-                         begun_, ended);
-    });
+  const Context& context = of_->context();
+  if (from_.on_device() || to_.on_device())
+    context.report.note([&] { context.report.on_device("sums that do not block are encoded on the host"); });
+  CallRecord record = record_of(route_->part, route_->name, result, of_->rank(), begun_, ended);
+  record.layout = name_of(plan_->layout->source);
+  record.why = "nonblocking";
+  note_call(context,
+            {.communicator = of_->in_trace(),
+             .call = buffers_.sequence,
+             .elements = count_,
+             .bytes = record.bytes,
+             .record = record,
+             .blocks = false},
+            *plan_->layout, dtype_, begun_, ended);
 }
 
 Arena Sums::take_arena(std::uint64_t bytes) {

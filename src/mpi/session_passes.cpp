@@ -12,11 +12,23 @@
 #include "mpi/wait_texts.hpp"
 
 namespace crimp {
+namespace {
+
+TimedCalls::Left left_to_mpi(const AllreduceRequest& request, const std::shared_ptr<const CallPlan>& plan,
+                             Clock::time_point begun) {
+  return {.begun = begun,
+          .count = request.count,
+          .plan = plan,
+          .layout = plan->layout,
+          .bytes = request.count * size_of(request.dtype)};
+}
+
+}  // namespace
 
 void Session::leave(const AllreduceRequest& request, const std::shared_ptr<const CallPlan>& plan,
                     Clock::time_point begun) {
   if (!context_.times || !request.left) return;
-  times_.leave({begun, request.count, plan, nullptr, 0, 0, plan->layout, request.count * size_of(request.dtype)});
+  times_.leave(left_to_mpi(request, plan, begun));
   *request.left = this;
 }
 
@@ -29,8 +41,13 @@ bool Session::passes(const AllreduceRequest& request) {
   if (!recorded_.repeats()) chooser_.passed(pass->settled);
   recorded_.passed_unseen(pass->kind);
   if (request.left && pass->account) {
-    times_.leave({Clock::now(), request.count, nullptr, pass->account, pass->elements, pass->plain_bytes,
-                  request.layout, request.count * size_of(request.dtype)});
+    times_.leave({.begun = Clock::now(),
+                  .count = request.count,
+                  .account = pass->account,
+                  .elements = pass->elements,
+                  .plain_bytes = pass->plain_bytes,
+                  .layout = request.layout,
+                  .bytes = request.count * size_of(request.dtype)});
     *request.left = this;
   }
   return true;
@@ -90,8 +107,7 @@ bool Session::pass(const AllreduceRequest& request, const CallEnd& end, CallValu
   }
   try_plain(request, plan.parts[0].query, end.chosen.choices[0]);
   if (context_.times) {
-    times_.leave(
-        {end.begun, request.count, end.plan, nullptr, 0, 0, plan.layout, request.count * size_of(request.dtype)});
+    times_.leave(left_to_mpi(request, end.plan, end.begun));
     times_.left_ended();
   }
   context_.report.passed(*why);

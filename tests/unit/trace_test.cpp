@@ -86,13 +86,18 @@ TEST_SUITE("trace") {
             .dtype = "float32",
             .elements = 100,
             .bytes = 800,
-            .bytes_in = 400,
-            .codec = "fp16",
-            .algorithm = "allgather",
-            .why = "forced",
-            .layout = "named",
-            .sent_bytes = 100,
-            .received_bytes = 300};
+            .record = {.codec = "fp16",
+                       .layout = "named",
+                       .algorithm = "allgather",
+                       .why = "forced",
+                       .bytes_in = 400,
+                       .sent_bytes = 100,
+                       .received_bytes = 300}};
+  }
+  Trace::Call nonblocking(std::string_view label, std::uint32_t communicator = 0) {
+    Trace::Call call = call_of(label, communicator);
+    call.blocks = false;
+    return call;
   }
 
   }  // namespace
@@ -150,7 +155,7 @@ TEST_SUITE("trace") {
         {"cut \xe2\x82", "cut \xef\xbf\xbd"},
         {"", ""}};
     for (const auto& [name, _] : names) trace.call(call_of(name), at(1), at(2));
-    trace.nonblocking(call_of("\"\xff"), at(1), at(2));
+    trace.call(nonblocking("\"\xff"), at(1), at(2));
     const json events = events_of(trace, rank_of(0, "h\xe9\"st"));
     CHECK(defect(events) == "");
     for (const auto& [_, name] : names) CHECK(named(events, name).size() == 1);
@@ -196,8 +201,8 @@ TEST_SUITE("trace") {
     Trace trace;
     const std::uint32_t world = trace.communicator("0-3"), again = trace.communicator("0-3");
     trace.call(call_of("w + 2 more", world), at(10), at(30));
-    trace.nonblocking(call_of("v", again), at(20), at(50));
-    trace.nonblocking(call_of("u"), at(25), at(40));
+    trace.call(nonblocking("v", again), at(20), at(50));
+    trace.call(nonblocking("u"), at(25), at(40));
     const json events = events_of(trace);
     CHECK(defect(events) == "");
     const json args = named(events, "w + 2 more").at(0)["args"];
@@ -224,7 +229,7 @@ TEST_SUITE("trace") {
     for (int i = 0; i < 6; ++i)
       trace.call(call_of(calls[i], trace.communicator("0") * 0 + 1), at(10 * i), at(10 * i + 5));
     Trace::Call unknown = call_of("100 x float32", 1);
-    unknown.layout = "unknown";
+    unknown.record.layout = "unknown";
     for (int i = 6; i < 9; ++i) trace.call(unknown, at(10 * i), at(10 * i + 5));
     std::vector<int> begins;
     for (const json& e : events_of(trace))
