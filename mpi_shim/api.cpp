@@ -7,6 +7,7 @@
 #include "crimp/crimp.h"
 #include "guard.hpp"
 #include "handles.hpp"
+#include "mpi/arguments.hpp"
 #include "mpi/runtime.hpp"
 #include "mpi/session.hpp"
 

@@ -7,6 +7,7 @@
 #include <mpi.h>
 
 #include <atomic>
+#include <bitset>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -36,11 +37,6 @@
 #include "schedule/past_sums.hpp"
 
 namespace crimp {
-
-// Throw Error{argument_invalid}, or Error{codec_unknown}, where functions of crimp.h may not be given this.
-void check_extents(const char* name, std::uint64_t rows, std::uint64_t cols);
-void check_codec(const char* pattern, const char* spec);
-void check_learning_rate(double);
 
 class Session {
  public:
@@ -119,7 +115,10 @@ class Session {
   bool loses_much(const Codec&) const;  // more than by 16 bits, of sums
   void keep_sums(bool all) noexcept;
   void say_what_is_known(const Layout&);
-  void say_once(int what, const std::string&);  // a bit of told_
+  // What is said once of a communicator, at info level.
+  enum class Saying : std::uint8_t { tensors_known, tensors_not_known, goes_on, kinds };
+  bool has_said(Saying what) const { return said_.test(static_cast<std::size_t>(what)); }
+  void say_once(Saying, const std::string&);
   // Whether this rank says what is so of the communicator, of which a program may have hundreds; lines: those of this
   // kind that it has said.
   bool speaks(std::atomic<int>& lines) const;
@@ -144,7 +143,7 @@ class Session {
   bool device_;  // some rank's values lie in the memory of a device, as far as all ranks know
   bool usable_;
   std::uint32_t sequence_ = 0;  // compressed calls so far
-  int told_ = 0;                // of what is said once at info level
+  std::bitset<static_cast<std::size_t>(Saying::kinds)> said_;
   bool told_instead_ = false;
   Planner planner_;
   CallSequence calls_;

@@ -70,30 +70,32 @@ bool Session::speaks(std::atomic<int>& lines) const {
          lines.fetch_add(1, std::memory_order_relaxed) < kMost;
 }
 
-void Session::say_once(int what, const std::string& text) {
-  if (told_ & what) return;
-  told_ |= what;
+void Session::say_once(Saying what, const std::string& text) {
+  if (has_said(what)) return;
+  said_.set(static_cast<std::size_t>(what));
   static std::atomic<int> lines{0};
   if (speaks(lines)) log(LogLevel::info, text);
 }
 
 // Once a communicator for what is good and once for what is not.
 void Session::say_what_is_known(const Layout& layout) {
-  if ((told_ & 3) == 3 || !keeps()) return;
+  if ((has_said(Saying::tensors_known) && has_said(Saying::tensors_not_known)) || !keeps()) return;
   const Segment& last = layout.segments.back();
   const std::string calls = "the calls with " + std::to_string(last.offset + last.count) +
                             " elements on a communicator of " + std::to_string(size_) + " ranks ";
   if (layout.known())
-    return say_once(1, calls + "bring the same tensors again, as their values show: from now on these have residuals");
+    return say_once(Saying::tensors_known,
+                    calls + "bring the same tensors again, as their values show: from now on these have residuals");
   const auto counted = calls_.count();
   if (counted.withdrawn)
     say_once(
-        2,
+        Saying::tensors_not_known,
         calls + "are not the tensors that they were taken for: until they are told apart again they have no residuals");
   else if (counted.ambiguous)
-    say_once(2, "after " + std::to_string(CallSequence::kManyCalls) + " of them, " + calls +
-                    "cannot be told apart as tensors: they have no residuals and use " +
-                    "CRIMP_UNKNOWN_LAYOUT=" + context_.settings.unknown_layout + ". crimp_allreduce() names tensors");
+    say_once(Saying::tensors_not_known, "after " + std::to_string(CallSequence::kManyCalls) + " of them, " + calls +
+                                            "cannot be told apart as tensors: they have no residuals and use " +
+                                            "CRIMP_UNKNOWN_LAYOUT=" + context_.settings.unknown_layout +
+                                            ". crimp_allreduce() names tensors");
 }
 
 PastSums::Answer Session::continues(const AllreduceRequest& request, const CallValues& values, const Sample& sample) {
@@ -116,7 +118,7 @@ PastSums::Answer Session::continues(const AllreduceRequest& request, const CallV
       summed_.push_back({key, gave, request.receive, own.count(), request.dtype, PastSums::kOfAKind,
                          sums_.wanted(key, values.on_device())});
     if (goes_on == PastSums::Answer::yes)
-      say_once(4,
+      say_once(Saying::goes_on,
                "calls with " + std::to_string(count) + " elements on a communicator of " + std::to_string(size_) +
                    " ranks go on where an earlier sum of theirs ended, as averages of parameters do, or put pieces " +
                    "beside each other: they are no gradients, and MPI sums them exactly");
@@ -195,9 +197,9 @@ std::uint8_t Session::flags_of_negotiated(const AllreduceRequest& request, const
   if (2 * go_on <= looked_at) return flags;
   if (sure)
     logged("what goes on", [&] {
-      say_once(4, "'" + sure->key +
-                      "' goes on where an earlier sum of it ended, as averages of parameters do: it is no " +
-                      "gradient, and MPI sums it exactly, with what is fused with it");
+      say_once(Saying::goes_on,
+               "'" + sure->key + "' goes on where an earlier sum of it ended, as averages of parameters do: it is no " +
+                   "gradient, and MPI sums it exactly, with what is fused with it");
     });
   return flags | kFlagNoGradient;
 }
