@@ -8,7 +8,7 @@
 
 #include "collective/shares.hpp"
 #include "core/bounded_map.hpp"
-#include "core/report.hpp"
+#include "core/pass_reason.hpp"
 #include "core/types.hpp"
 #include "mpi/request.hpp"
 
