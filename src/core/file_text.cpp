@@ -17,6 +17,11 @@ namespace {
   throw std::runtime_error("cannot be read: " + std::generic_category().message(error));
 }
 
+std::string length(std::size_t bytes) {
+  constexpr std::size_t kMiB = 1 << 20;
+  return bytes % kMiB ? std::to_string(bytes) + " bytes" : std::to_string(bytes / kMiB) + " MiB";
+}
+
 }  // namespace
 
 std::string file_text(const std::string& path, std::size_t most, Links links) {
@@ -42,7 +47,7 @@ std::string file_text(const std::string& path, std::size_t most, Links links) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail(errno);
     text.append(part, static_cast<std::size_t>(n));
-    if (text.size() > most) throw std::runtime_error("is longer than " + std::to_string(most) + " bytes");
+    if (text.size() > most) throw std::runtime_error("is longer than " + length(most));
   }
 }
 
