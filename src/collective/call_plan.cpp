@@ -84,7 +84,7 @@ const Codec* Planner::momentum_of(const Codec* codec) const {
 }
 
 void Planner::set_codec(const std::string& pattern, const char* spec) {
-  if (said_.set(pattern, spec)) plans_.clear();  // a program may say the same in every step
+  if (said_.set(pattern, spec)) forget();  // a program may say the same in every step
 }
 
 std::string Planner::why_none_runs(const AlgorithmEntry& entry, int ranks) const {
@@ -101,26 +101,48 @@ std::string Planner::why_none_runs(const AlgorithmEntry& entry, int ranks) const
 
 std::shared_ptr<const CallPlan> Planner::plan(Dtype dtype, std::uint64_t count, std::shared_ptr<const Layout> layout,
                                               int level, std::shared_ptr<const Shares> shares) {
-  if (version_ != rules_.version()) plans_.clear();
+  if (version_ != rules_.version()) forget();
   version_ = rules_.version();
+  if (asked_) weigh(*asked_);
+  asked_ = nullptr;
   const Key key{dtype,
                 count,
                 layout->digest(),
                 level,
                 shares ? shares->collective : Collective::allreduce,
                 shares ? shares->digest() : 0};
-  if (const auto* const known = plans_.find(key)) {
-    const CallPlan& found = **known;
+  if (Kept* const known = plans_.find(key)) {
+    const CallPlan& found = *known->plan;
     const bool same_shares = found.shares == shares || (found.shares && shares && *found.shares == *shares);
-    if (same_shares && (found.layout == layout || *found.layout == *layout)) return *known;
+    if (same_shares && (found.layout == layout || *found.layout == *layout)) {
+      asked_ = known;
+      return known->plan;
+    }
+    bytes_ -= known->bytes;
     plans_.erase(key);
   }
-  std::uint64_t bytes = 0;
-  plans_.for_each([&](const auto& plan) { bytes += plan->footprint(); });
   // Two for the one that is made, while they take too much: routes are added to plans later.
-  for (int evicted = 0; bytes > kMostBytes && evicted < 2 && plans_.size() > 0; ++evicted) plans_.evict();
+  for (int evicted = 0; bytes_ > kMostBytes && evicted < 2 && plans_.size() > 0; ++evicted) evict();
   ++made_;
-  return plans_.put(key, make(dtype, count, std::move(layout), level, std::move(shares)));
+  auto made = make(dtype, count, std::move(layout), level, std::move(shares));
+  if (plans_.size() == kMostPlans) evict();
+  asked_ = &plans_.put(key, {std::move(made)});
+  weigh(*asked_);
+  return asked_->plan;
+}
+
+void Planner::weigh(Kept& kept) {
+  const std::uint64_t bytes = kept.plan->footprint();
+  bytes_ += bytes - kept.bytes;
+  kept.bytes = bytes;
+}
+
+void Planner::evict() { bytes_ -= plans_.evict().bytes; }
+
+void Planner::forget() {
+  plans_.clear();
+  asked_ = nullptr;
+  bytes_ = 0;
 }
 
 std::shared_ptr<CallPlan> Planner::make(Dtype dtype, std::uint64_t count, std::shared_ptr<const Layout> layout,

@@ -96,7 +96,8 @@ class Planner {
   std::shared_ptr<const CallPlan> plan(Dtype, std::uint64_t count, std::shared_ptr<const Layout>, int level = -1,
                                        std::shared_ptr<const Shares> shares = nullptr);
   std::size_t kept() const { return plans_.size(); }
-  std::uint64_t made() const { return made_; }  // so far
+  std::uint64_t made() const { return made_; }    // so far
+  std::uint64_t bytes() const { return bytes_; }  // of those that are kept, but for what the last call added to its own
   // crimp_set_codec, for calls from now on.
   void set_codec(const std::string& pattern, const char* spec);
   // Why an algorithm can run none of the codecs that settings and program name; empty where it can, or none is named.
@@ -117,10 +118,20 @@ class Planner {
   void make_parts(CallPlan&, Dtype, std::uint64_t count, int level) const;
   bool by_default(const Layout&, const Segment&) const;  // it has CRIMP_CODEC because nobody says otherwise
 
+  struct Kept {
+    std::shared_ptr<const CallPlan> plan;
+    std::uint64_t bytes = 0;  // as bytes_ counts it
+  };
+  void weigh(Kept&);
+  void evict();
+  void forget();  // all
+
   const Settings& settings_;
   CodecRules& rules_;
   TensorCodecs said_;
-  BoundedMap<Key, std::shared_ptr<const CallPlan>> plans_{kMostPlans};
+  BoundedMap<Key, Kept> plans_{kMostPlans};
+  Kept* asked_ = nullptr;      // the last call's, to which that may have added routes
+  std::uint64_t bytes_ = 0;    // of all
   std::uint32_t version_ = 0;  // of the rules that the plans are made of
   std::uint64_t made_ = 0;
 };

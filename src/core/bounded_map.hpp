@@ -22,6 +22,10 @@ class BoundedMap {
     const auto at = entries_.find(key);
     return at == entries_.end() ? nullptr : &at->second.value;
   }
+  Value* find(const Key& key) {
+    const auto at = entries_.find(key);
+    return at == entries_.end() ? nullptr : &at->second.value;
+  }
   // In place of what there is of this key. Throws std::bad_alloc as if it had not been called.
   Value& put(const Key& key, Value value) {
     if (const auto at = entries_.find(key); at != entries_.end()) return at->second.value = std::move(value);
@@ -38,11 +42,14 @@ class BoundedMap {
     places_.push_back(at);
     return at->second.value;
   }
-  // Not of an empty map.
-  void evict() {
+  // Not of an empty map. What is there no more.
+  Value evict() {
     std::uint64_t mixed = (++evicted_) * 0x9e3779b97f4a7c15;
     mixed = (mixed ^ mixed >> 32) * 0xd6e8feb86659fd93;
-    erase(places_[static_cast<std::size_t>((mixed ^ mixed >> 32) % places_.size())]);
+    const auto at = places_[static_cast<std::size_t>((mixed ^ mixed >> 32) % places_.size())];
+    Value evicted = std::move(at->second.value);
+    erase(at);
+    return evicted;
   }
   void erase(const Key& key) {
     if (const auto at = entries_.find(key); at != entries_.end()) erase(at);

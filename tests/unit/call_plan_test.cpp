@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
 #include <string>
 #include <type_traits>
 
@@ -308,6 +309,24 @@ TEST_SUITE("call_plan") {
     for (std::uint64_t step = 0; step < 5; ++step)
       for (std::uint64_t n = 0; n < kKinds; ++n) again.of({"a", "b"}, 2000 + n);
     CHECK(again.planner.made() < 2 * kKinds);
+
+    // What they take is known all the time, with what calls add to plans, and without those that are gone.
+    Plans some(settings_of("fp16", ""));
+    std::map<std::uint64_t, std::shared_ptr<const CallPlan>> seen;
+    for (const std::uint64_t n : {1, 2, 3, 1, 1, 4}) {
+      seen[n] = some.of({"a", "b"}, 2000 * n);
+      for (int i = 0; i < static_cast<int>(n); ++i)
+        seen[n]->parts[0].route({.algorithm = Algorithm::allgather, .chunk_setting = 10240u << i}, nullptr, 2);
+    }
+    std::uint64_t bytes = some.of({"a", "b"}, 10000)->footprint();
+    for (const auto& [_, plan] : seen) bytes += plan->footprint();
+    CHECK(some.planner.bytes() == bytes);
+    some.planner.set_codec("a", "bf16");
+    CHECK(some.planner.bytes() == 0);
+    CHECK(again.planner.kept() == Planner::kMostPlans);
+    const std::uint64_t each = again.planner.bytes() / Planner::kMostPlans;
+    CHECK(each > sizeof(CallPlan));
+    CHECK(each < 10 * sizeof(CallPlan));
 
     std::vector<std::string> names;
     for (int i = 0; i < 20000; ++i) names.push_back("tensor" + std::to_string(i));
