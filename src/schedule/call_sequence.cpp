@@ -26,9 +26,14 @@ void CallSequence::forget_residuals(const Series& series) const {
 }
 
 void CallSequence::gather(Series& series, const SumOverRanks& sum) {
-  series.next = series.calls + std::clamp<std::uint64_t>(series.period ? series.calls : series.calls / 4, 1, 4096);
+  const std::uint64_t soon =
+      series.calls + std::clamp<std::uint64_t>(series.period ? series.calls : series.calls / 4, 1, 4096);
+  series.next = soon;
   const PeriodEvidence evidence(series.history, {periods_, series.backoff, series.adjacent}, sum);
   if (evidence.empty()) return;
+  // What has not shown by now may never do so, and each search sends more than the one before.
+  if (!series.period && series.calls >= kManyCalls)
+    series.next = std::max(soon, series.calls + kWorthSearch * evidence.bytes() / bytes_of(signature_));
   // In each way that proves anything; a common multiple is a period in both.
   std::uint64_t period = 1;
   if (!series.period) std::fill(std::begin(series.proved), std::end(series.proved), false);
@@ -59,6 +64,7 @@ void CallSequence::gather(Series& series, const SumOverRanks& sum) {
   // Values that are alike in one way and of two kinds in the other are two tensors'.
   const PeriodEvidence::Lag* at = evidence.find(static_cast<std::uint32_t>(period));
   if (!at || at->of_two_kinds()) return;
+  series.next = soon;
   learn(series, at->lag, sum);
   if (linked) series.tensors[0].known = series.tensors[0].linked = true;
 }

@@ -22,6 +22,7 @@
 // tensors, whose turn it may have been. Four foreign calls among sixteen withdraw a period, and the next proof asks for
 // more; with every kForgive good calls for less again.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -99,6 +100,9 @@ class CallSequence {
     std::uint64_t forgotten = 0;               // tensors that were known, for room or because they came no more
   };
   static constexpr std::uint64_t kManyCalls = 200;
+  // From then on a series without a period is searched for one again when its calls have so many times the bytes that
+  // the last search had: below 6000 float32 elements later than after a quarter more calls.
+  static constexpr std::uint64_t kWorthSearch = 50;
   Count count() const;
 
  private:
@@ -152,6 +156,10 @@ class CallSequence {
 
   static std::uint64_t signature(std::uint64_t count, Dtype type) {
     return count * 8 + static_cast<std::uint64_t>(type);
+  }
+  // Of such a call's buffer.
+  static std::uint64_t bytes_of(std::uint64_t signature) {
+    return std::max<std::uint64_t>(1, signature / 8) * size_of(static_cast<Dtype>(signature % 8));
   }
 
   std::uint32_t periods_;

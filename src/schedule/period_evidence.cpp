@@ -84,6 +84,7 @@ PeriodEvidence::PeriodEvidence(const std::deque<SketchedCall>& calls, const Term
     numbers.assign(all_.size() * kNumbers, 0);
   });
   if (all_.empty()) return;
+  bytes_ = numbers.size() * sizeof numbers[0];
   for (std::size_t i = 0; i < all_.size(); ++i) {
     for (std::size_t way = 0; way < Evidence::kWayCount; ++way)
       all_[i].ways[way].put(&numbers[i * kNumbers + way * Evidence::kNumbers]);

@@ -79,7 +79,8 @@ class PeriodEvidence {
   PeriodEvidence(const std::deque<SketchedCall>& calls, const Terms&, const SumOverRanks&);
 
   bool empty() const { return all_.empty(); }
-  const Lag* find(std::uint32_t lag) const;  // nullptr: there is none, or addresses rule it out
+  std::uint64_t bytes() const { return bytes_; }  // that each rank has given to the sum
+  const Lag* find(std::uint32_t lag) const;       // nullptr: there is none, or addresses rule it out
   // The shortest lag that no other one outdoes. Not empty().
   const Lag& fitting(std::size_t way) const;
   // Whether pairs at all multiples of the lag are evenly alike. In a random order those at the shortest ones may be
@@ -102,6 +103,7 @@ class PeriodEvidence {
   const std::deque<SketchedCall>& calls_;
   Terms terms_;
   std::vector<Lag> all_;
+  std::uint64_t bytes_ = 0;
 };
 
 }  // namespace crimp

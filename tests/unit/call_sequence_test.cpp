@@ -313,6 +313,27 @@ TEST_SUITE("call_sequence") {
     CHECK(world.rank(0).count().ambiguous == 1);
   }
 
+  TEST_CASE("pure noise in short calls is searched less and less, in long ones after every quarter more calls") {
+    for (const std::size_t count : {512, 16384})
+      for (const Dtype type : {Dtype::f32, Dtype::f16}) {
+        CallSequence sequence(3, [](std::string_view) {});
+        std::uint64_t sent = 0;
+        std::vector<std::uint64_t> searched, quarters;
+        for (std::uint64_t call = 1; call <= 1500; ++call) {
+          sequence.begin(count, type, {sketch_of(normal(count, call)), place(0), place(0)});
+          sequence.end(CallSequence::Outcome::tensor, [&](std::span<const std::int64_t> numbers) {
+            if (searched.empty() || searched.back() != call) searched.push_back(call);
+            if (call > 500) sent += numbers.size_bytes();
+          });
+        }
+        for (std::uint64_t next = 3; next <= 1500; next += std::max<std::uint64_t>(1, next / 4))
+          quarters.push_back(next);  // the first two have nothing to compare
+        CHECK(sequence.count().ambiguous == 1);
+        if (count > 512) CHECK(searched == quarters);
+        else if (type == Dtype::f32) CHECK(sent <= 1000 * count * size_of(type) / 10);
+      }
+  }
+
   // As where a training begins: calls are like the one before and opposed to one some steps earlier.
   TEST_CASE("a gradient that turns is known from its seventh call on, by its direction alone") {
     World world(4);
