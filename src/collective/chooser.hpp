@@ -69,8 +69,8 @@ class Chooser {
   // Before the first call: whether some rank's values lie in a device's memory, as far as all ranks know; equal on all
   // ranks. Where an algorithm is forced, chunks have lengths for that.
   void set_device(bool device) { device_ = device; }
-  // Before the first call: what communicators of the same ranks in the same order tell one another; they have the same
-  // number. Stays the caller's.
+  // Before the first call: what communicators of the same ranks tell one another; group: group_of() them. Stays the
+  // caller's.
   void share(SharedModels* shared, std::uint64_t group) { shared_ = shared, group_ = group; }
   // Opens them where that has not been tried. Collective; null on all ranks where there are none.
   const Hierarchy* nodes();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
 #include "core/digest.hpp"
 
@@ -54,6 +55,16 @@ std::uint64_t Models::digest() const {
     }
   }
   return std::max<std::uint64_t>(1, crimp::digest(text.bytes));
+}
+
+std::uint64_t group_of(std::span<const int> ranks, std::span<const int> hosts) {
+  Text text;
+  std::vector<int> sorted(ranks.begin(), ranks.end());
+  if (!hosts.empty()) std::sort(sorted.begin(), sorted.end());
+  for (const int rank : sorted) text.add(rank);
+  std::map<int, int> numbers;  // in the order of the hosts' first ranks
+  for (const int host : hosts) text.add(numbers.try_emplace(host, static_cast<int>(numbers.size())).first->second);
+  return crimp::digest(text.bytes);
 }
 
 std::shared_ptr<const Models> SharedModels::find(std::uint64_t group) const {

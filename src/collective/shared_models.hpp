@@ -1,11 +1,12 @@
-// What was measured on one communicator, for others of the same ranks in the same order: a program that duplicates
-// communicators measures once.
+// What was measured on one communicator, for others of the same ranks: a program that duplicates communicators, or
+// orders them anew, measures once.
 #pragma once
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "collective/measure.hpp"
@@ -27,6 +28,12 @@ struct Models {
   // Equal where and only where all is equal; never 0.
   std::uint64_t digest() const;
 };
+
+// Who tell one another: communicators with the same number. They have the same ranks (of MPI_COMM_WORLD; `ranks`: in
+// the communicator's order), and the n-th and the m-th one share a host in all of them or in none, because that decides
+// how often MPI's rings and trees cross the network, and which nodes there are. hosts: of each rank; empty: they are
+// not known, then in the same order.
+std::uint64_t group_of(std::span<const int> ranks, std::span<const int> hosts);
 
 // A process's. Threads may have published in another order on another rank, so what find() gives is compared between
 // the ranks before it is used. Thread-safe.

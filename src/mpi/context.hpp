@@ -34,6 +34,8 @@ struct Context {
   std::function<std::uint64_t(std::uint64_t digest_of_ranks)> number_of;
   // Nodes of a communicator of these ranks of MPI_COMM_WORLD; empty where they are not known.
   std::function<std::vector<std::vector<int>>(const std::vector<int>& world_ranks)> nodes_of;
+  // group_of() them (collective/shared_models.hpp).
+  std::function<std::uint64_t(const std::vector<int>& world_ranks)> group_of;
 };
 
 }  // namespace crimp

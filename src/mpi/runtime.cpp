@@ -26,12 +26,21 @@ Runtime& Runtime::make() {
 
 std::vector<std::vector<int>> Runtime::nodes_of(const std::vector<int>& world_ranks) const {
   if (!private_world.is_open()) return {};
+  return crimp::nodes_of(hosts_of(world_ranks), settings_.node_size);
+}
+
+std::uint64_t Runtime::group_of(const std::vector<int>& world_ranks) const {
+  return crimp::group_of(world_ranks, hosts_of(world_ranks));
+}
+
+std::vector<int> Runtime::hosts_of(const std::vector<int>& world_ranks) const {
   std::vector<int> hosts;
+  if (host_of_rank_.empty()) return hosts;
   for (const int r : world_ranks) {
     if (r < 0) return {};
     hosts.push_back(host_of_rank_[static_cast<std::size_t>(r)]);
   }
-  return crimp::nodes_of(hosts, settings_.node_size);
+  return hosts;
 }
 
 int Runtime::ranks_per_host(MPI_Comm comm) const {
@@ -87,7 +96,8 @@ Context Runtime::context() {
           files_.tensors_wanted(),
           replay_ ? &*replay_ : nullptr,
           number_of,
-          [this](const std::vector<int>& ranks) { return nodes_of(ranks); }};
+          [this](const std::vector<int>& ranks) { return nodes_of(ranks); },
+          [this](const std::vector<int>& ranks) { return group_of(ranks); }};
 }
 
 Session* Runtime::session(MPI_Comm comm, PassReason* why, const AllreduceRequest* request) {

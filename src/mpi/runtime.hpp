@@ -88,6 +88,8 @@ class Runtime {
   // Nodes of a communicator of these ranks, by CRIMP_NODE_SIZE; empty where hosts are not known (loaded after MPI_Init,
   // another world), or the private world is not open.
   std::vector<std::vector<int>> nodes_of(const std::vector<int>& world_ranks) const;
+  // Likewise, whatever CRIMP_NODE_SIZE is, as crimp::group_of().
+  std::uint64_t group_of(const std::vector<int>& world_ranks) const;
   // Of the communicator's ranks, how many share each host; 0 where hosts differ, or where that is not known (loaded
   // after MPI_Init).
   int ranks_per_host(MPI_Comm) const;
@@ -117,6 +119,7 @@ class Runtime {
   void read_replay();
   void leave_files_to_parents();  // of a world that MPI_Comm_spawn has made, which was told the same names
   void find_hosts();              // collective over MPI_COMM_WORLD
+  std::vector<int> hosts_of(const std::vector<int>& world_ranks) const;  // empty: not known of all
   Context context();
   void announce() const;
   void say_unmerged() const;  // where CRIMP_MERGE has found no Horovod

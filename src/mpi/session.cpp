@@ -10,7 +10,6 @@
 #include "collective/decisions.hpp"
 #include "collective/shared_models.hpp"
 #include "collective/wire.hpp"
-#include "core/digest.hpp"
 #include "core/float_environment.hpp"
 #include "core/log.hpp"
 #include "core/report.hpp"
@@ -70,8 +69,7 @@ Session::Session(const Context& context, MPI_Comm comm, int rank, int size, bool
       chooser_(context.settings.algorithm), world_ranks_(world_ranks(comm)), salt_(salt_of(world_ranks_, rank, false)),
       recorded_(context_, world_ranks_, rank), times_(context_, chooser_, is_lowest(world_ranks_, rank)),
       scratch_(context.workers, context.cuda_aware) {
-  const auto* const ranks = reinterpret_cast<const char*>(world_ranks_.data());
-  chooser_.share(&context.models, digest(std::string_view(ranks, world_ranks_.size() * sizeof(int))));
+  chooser_.share(&context.models, context.group_of(world_ranks_));
   chooser_.set_device(device_);
   chooser_.set_nodes([this] { return open_nodes(); });
   if (context.settings.residual == "8bit") memory_.keep_bytes(rank ^ static_cast<int>(salt_), &context.workers);

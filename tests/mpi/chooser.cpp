@@ -1,12 +1,15 @@
 // What the chooser takes where the network's figures are given (CRIMP_FAULT=slow_link): plain MPI for a communicator's
 // first calls and for small ones, for large ones an algorithm; on a duplicate at once, where nothing is measured again.
 //   chooser ALGORITHM
-// A duplicate for each call: so many of them pass that it is known to go on for long, then one measures for all.
+// A duplicate for each call: so many of them pass that it is known to go on for long, then one measures for all, also
+// for the same ranks in another order.
 //   chooser loop
 // Ten duplicates of two calls each, without figures: nothing is measured.
 //   chooser brief
 // Without figures, through all trials and what follows them; what is taken depends on the machine:
 //   chooser
+#include <algorithm>
+
 #include "check.hpp"
 
 int main(int argc, char** argv) {
@@ -24,7 +27,12 @@ int main(int argc, char** argv) {
     constexpr int kEarlyOfGroup = 64, kMore = 36;
     for (unsigned i = 0; i < kEarlyOfGroup; ++i) duplicate(20000, i, true);
     for (unsigned i = 0; i < kMore; ++i) duplicate(250000, i, false);
-    check::expected["calls"] = kMore;
+    MPI_Comm reversed;
+    MPI_Comm_split(MPI_COMM_WORLD, 0, -check::rank, &reversed);
+    std::reverse(everyone.begin(), everyone.end());
+    for (unsigned i = 0; i < 5; ++i) check::sum_floats(reversed, everyone, 250000, i, false);
+    MPI_Comm_free(&reversed);
+    check::expected["calls"] = kMore + 5;
     check::expected["passed_through.early"] = kEarlyOfGroup;
     check::expected["networks_measured"] = 1;
     return check::finish();

@@ -8,6 +8,7 @@
 #include <limits>
 #include <new>
 #include <thread>
+#include <vector>
 
 #include "backend/host_backend.hpp"
 #include "core/settings.hpp"
@@ -366,13 +367,30 @@ TEST_SUITE("chooser") {
       CHECK(std::string(after.why) == known.why);
       CHECK_FALSE(after.trial);
       CHECK(measured == 1);
-      // Other ranks, or the same in another order, have a model of their own.
+      // Others have a model of their own.
       communicator(kEarly + 1, 8, measured);
       CHECK(measured == 2);
       // So has a program of one communicator, after its first calls.
       communicator(kEarly, 9, measured);
       CHECK(measured == 2);
     });
+  }
+
+  TEST_CASE("the same ranks are a group in any order that has those of a host at the same places") {
+    using Ints = std::vector<int>;
+    const auto group = [](const Ints& ranks, const Ints& hosts) { return group_of(ranks, hosts); };
+    // One rank on each host, all on one, two on each.
+    CHECK(group({2, 0, 3, 1}, {2, 0, 3, 1}) == group({0, 1, 2, 3}, {0, 1, 2, 3}));
+    CHECK(group({2, 0, 3, 1}, {0, 0, 0, 0}) == group({0, 1, 2, 3}, {0, 0, 0, 0}));
+    CHECK(group({3, 2, 0, 1}, {2, 2, 0, 0}) == group({0, 1, 2, 3}, {0, 0, 2, 2}));
+    CHECK(group({0, 2, 1, 3}, {0, 2, 0, 2}) != group({0, 1, 2, 3}, {0, 0, 2, 2}));
+    CHECK(group({0, 2, 3, 1}, {0, 2, 2, 0}) != group({0, 1, 2, 3}, {0, 0, 2, 2}));
+    // Other ranks.
+    CHECK(group({0, 1, 2, 4}, {0, 1, 2, 4}) != group({0, 1, 2, 3}, {0, 1, 2, 3}));
+    CHECK(group({0, 1, 2}, {0, 1, 2}) != group({0, 1, 2, 3}, {0, 1, 2, 3}));
+    // Where hosts are not known the order counts.
+    CHECK(group({1, 0}, {}) != group({0, 1}, {}));
+    CHECK(group({1, 0}, {}) == group({1, 0}, {}));
   }
 
   TEST_CASE("what the ranks do not all have alike nobody adopts, and all measure") {
