@@ -18,6 +18,16 @@ bool due(std::uint64_t call) { return call == 16 || call == 256 || call % 4096 =
 constexpr std::uint64_t kTriedAnew = 256;  // from this measurement on the fastest of trials is asked for again
 }  // namespace
 
+// Who lived long has gained by those that ended.
+Chooser::~Chooser() {
+  const auto unfinished = [](const auto& of) { return !of.second.finished(); };
+  const auto any_unfinished = [&](const auto& of) {
+    return std::any_of(of.second.trials.begin(), of.second.trials.end(), unfinished);
+  };
+  if (shared_ && 4 * tried_ >= calls_ && std::any_of(codecs_.begin(), codecs_.end(), any_unfinished))
+    shared_->count_unfinished(group_);
+}
+
 SizeClass Chooser::size_class(const ChoiceQuery& query) const {
   return {.one_exchange_of_halves = ChoiceQuery::fits_one_exchange(query.halves_frame_bytes, ranks_),
           .one_exchange = ChoiceQuery::fits_one_exchange(query.frame_bytes, ranks_),
@@ -37,9 +47,17 @@ void Chooser::adopt(Transport& transport) {
   auto found = shared_->find(group_);
   const std::uint64_t digest = found ? found->digest() : 0;
   const auto low = static_cast<double>(digest & 0xffffffffu), high = static_cast<double>(digest >> 32);
-  double all[5] = {low, high, -low, -high, -static_cast<double>(shared_->calls(group_))};
+  double all[6] = {low,
+                   high,
+                   -low,
+                   -high,
+                   -static_cast<double>(shared_->calls(group_)),
+                   -static_cast<double>(shared_->unfinished(group_))};
   agree_on_largest(transport, all);
-  if (calls_ == 0) calls_of_group_ = static_cast<std::uint64_t>(-all[4]);
+  if (calls_ == 0) {
+    calls_of_group_ = static_cast<std::uint64_t>(-all[4]);
+    untried_ = kEarly << std::min(static_cast<std::uint64_t>(-all[5]), kMostDoublings);
+  }
   if (all[0] != -all[2] || all[1] != -all[3] || !found) return;
   ++state_;
   adopted_ = std::move(found);
@@ -95,7 +113,7 @@ void Chooser::forget() {
   hierarchy_model_.reset();
   adopted_.reset();
   codecs_.clear();
-  calls_ = 0;
+  calls_ = tried_ = 0;
   ++state_;
 }
 
@@ -156,8 +174,8 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
     const auto known = codec.trials.find(size);
     // Trials that a communicator does not live to see the end of cost, and give nothing; nor does it open the node's
     // memory for a few calls, unless one pays for it.
-    const bool young = early || calls_ <= kEarly;
-    const bool tries = !query.controlled && !fault::fires("slow_link") && !(young && known == codec.trials.end());
+    const bool young = early || calls_ <= kEarly, begins = !early && calls_ > untried_;
+    const bool tries = !query.controlled && !fault::fires("slow_link") && (begins || known != codec.trials.end());
     Trials none;
     Trials& trials = !tries ? none
                      : known != codec.trials.end()
@@ -166,6 +184,7 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
     const bool before = trials.finished();
     const Choice choice = trials.choose(transport, all, query.count, young && open_nodes_ ? kOpeningNodes : 0);
     if (!before && trials.finished()) publish();
+    tried_ += choice.trial;
     if (!choice.carriage.nodes || nodes()) return choice;
     // Another communicator could have nodes, this one cannot.
     hierarchy_model_.reset();

@@ -25,10 +25,16 @@ class Chooser {
   // Calls that a communicator, or all of the same ranks together, go without a measurement: who is freed soon pays
   // nothing, and who duplicates for each step only once.
   static constexpr std::uint64_t kEarly = 3, kEarlyOfGroup = 64;
+  // Calls in which a communicator begins no trials: kEarly, and twice as many for each one of the same ranks that was
+  // freed before its own could end, and spent a quarter of its calls or more on them; but no more than so many times.
+  static constexpr std::uint64_t kMostDoublings = 6;
   static constexpr double kOpeningNodes = 2e-3;  // about what it takes, in seconds
 
   // forced: as CRIMP_ALGORITHM; "auto": the cheapest.
   explicit Chooser(const std::string& forced) : forced_(forced) {}
+  ~Chooser();
+  Chooser(const Chooser&) = delete;
+  Chooser& operator=(const Chooser&) = delete;
   // Collective where something must be agreed or measured, which is a function of the calls so far. `time` gives this
   // rank's cost of the query's codec, or of its halves, on values of the call, on demand. same_call: it has been asked
   // before in this call, for another codec. `backend`: where this rank has its values, likewise on demand; nothing, or
@@ -103,6 +109,8 @@ class Chooser {
   std::shared_ptr<const Models> adopted_;
   std::uint64_t state_ = 0;               // another one where a choice may become another one
   bool early_ = false, counted_ = false;  // this call: is one of the first ones; calls_ has it
+  std::uint64_t untried_ = kEarly;        // of its first calls, that begin no trials
+  std::uint64_t tried_ = 0;               // calls that were trials
   std::uint64_t calls_ = 0, calls_of_group_ = 0,
                 measurements_ = 0;  // calls_of_group_: before this communicator's first
 };

@@ -93,4 +93,15 @@ void SharedModels::count_call(std::uint64_t group) {
   if (groups_.size() < kMostGroups || groups_.contains(group)) ++groups_[group].calls;
 }
 
+std::uint64_t SharedModels::unfinished(std::uint64_t group) const {
+  std::lock_guard lock(mutex_);
+  const auto at = groups_.find(group);
+  return at == groups_.end() ? 0 : at->second.unfinished;
+}
+
+void SharedModels::count_unfinished(std::uint64_t group) {
+  std::lock_guard lock(mutex_);
+  if (const auto at = groups_.find(group); at != groups_.end()) ++at->second.unfinished;
+}
+
 }  // namespace crimp

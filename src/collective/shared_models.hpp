@@ -45,11 +45,14 @@ class SharedModels {
   void publish(std::uint64_t group, Models);                      // codecs that are not in it stay
   std::uint64_t calls(std::uint64_t group) const;
   void count_call(std::uint64_t group);
+  // Communicators that were freed before the trials could end on which they spent much of their calls.
+  std::uint64_t unfinished(std::uint64_t group) const;
+  void count_unfinished(std::uint64_t group);  // one more; of a group that has calls
 
  private:
   struct Group {
     std::shared_ptr<const Models> models;
-    std::uint64_t calls = 0;
+    std::uint64_t calls = 0, unfinished = 0;
   };
   mutable std::mutex mutex_;
   std::map<std::uint64_t, Group> groups_;

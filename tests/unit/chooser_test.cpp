@@ -555,6 +555,43 @@ TEST_SUITE("chooser") {
     }
   }
 
+  TEST_CASE("where communicators are freed before their trials can end later ones begin them when they are older") {
+    const auto codec = make_codec("3lc");
+    for (const bool alike : {true, false}) {
+      CAPTURE(alike);
+      run_ranks(4, [&](ThreadTransport& t) {
+        SharedModels shared;
+        share_nodes(shared, *codec);
+        const Hierarchy hierarchy{nullptr, nullptr, 2};
+        ChoiceQuery query{codec.get(), 20000, 655360, 80000};
+        query.alone = true;
+        const auto trials_of = [&](std::uint64_t calls) {
+          Chooser chooser("auto");
+          chooser.share(&shared, 5);
+          chooser.set_nodes([&] { return &hierarchy; });
+          int trials = 0;
+          for (std::uint64_t call = 0; call < calls; ++call) {
+            const Choice c = chooser.choose(t, query, {}, [](const Codec&) { return k3lc; });
+            chooser.took(query, c, c.plain ? 1e-3 : c.carriage.nodes ? 0.8e-3 : 6e-3);
+            trials += c.trial;
+          }
+          return trials;
+        };
+        // What not all ranks have seen counts on none.
+        if (!alike && t.rank() == 1)
+          for (int i = 0; i < 4; ++i) shared.count_unfinished(5);
+        CHECK(trials_of(10) == 7);
+        CHECK(trials_of(10) == 4);
+        for (int i = 0; i < 20; ++i) CHECK(trials_of(10) == 0);
+        // Who lives on tries all the same, and those after it know what came of it.
+        constexpr std::uint64_t kLong = Chooser::kEarly << Chooser::kMostDoublings;
+        CHECK(trials_of(kLong + Trials::kMostCalls + 1) > 7);
+        CHECK(trials_of(200) == 0);
+        CHECK(shared.unfinished(5) == (alike || t.rank() != 1 ? 2 : 6));
+      });
+    }
+  }
+
   TEST_CASE("in a communicator's first calls what was tried without nodes is believed, not the model") {
     const auto codec = make_codec("3lc");
     run_ranks(4, [&](ThreadTransport& t) {
