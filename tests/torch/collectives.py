@@ -36,6 +36,19 @@ for dtype in FLOATS:
     dist.all_reduce(tensor, dist.ReduceOp.AVG)
     expect(tensor, stacked(dtype).sum(0).to(dtype), f"all_reduce AVG {dtype}")
 for dtype in INTEGERS:
+    # One short of 6 times the ranks, so that rounding shows: toward zero, as NCCL's. Sums of bytes have wrapped before.
+    signed = dtype != torch.uint8
+    mine = torch.tensor([5 + (ranks - 1) * (rank == 0), (-5 - (ranks - 1) * (rank == 0)) if signed else 200]).to(dtype)
+    averages = torch.tensor([5, -5 if signed else 200 * ranks % 256 // ranks]).to(dtype)
+    tensor = mine.clone()
+    dist.all_reduce(tensor, dist.ReduceOp.AVG)
+    expect(tensor, averages, f"all_reduce AVG {dtype}")
+    tensor = mine.clone()
+    dist.reduce(tensor, ranks - 1, dist.ReduceOp.AVG)
+    expect(tensor, averages if rank == ranks - 1 else mine, f"reduce AVG {dtype}")
+    tensor = torch.empty(2, dtype=dtype)
+    dist.reduce_scatter(tensor, [mine] * ranks, dist.ReduceOp.AVG)
+    expect(tensor, averages, f"reduce_scatter AVG {dtype}")
     tensor = torch.tensor([1 << rank, 7], dtype=dtype)
     dist.all_reduce(tensor, dist.ReduceOp.BOR)
     expect(tensor, torch.tensor([(1 << ranks) - 1, 7], dtype=dtype), f"all_reduce BOR {dtype}")

@@ -79,6 +79,7 @@ if way in ("late", "hooked"):
     dist.all_reduce(torch.ones(50000))
 if way == "caught":
     raises("an operation", lambda: dist.all_reduce(torch.ones(3), dist.ReduceOp.BAND), "no BAND of tensors of type Float")
+    raises("an average of truth values", lambda: dist.all_reduce(torch.tensor([True]), dist.ReduceOp.AVG), "no AVG of tensors of type Bool")
     raises("a type", lambda: dist.all_reduce(torch.zeros(3).to_sparse()), "sparse")
     raises("sizes", lambda: dist.all_gather([torch.ones(2)] * ranks, torch.ones(3)), "one size")
     with crimp.torch.named([("w", 20000), ("w", 20000)]):  # found by Crimp: MPI's error, not the end of the job

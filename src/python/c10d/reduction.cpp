@@ -81,14 +81,15 @@ MPI_Datatype mpi_type(at::ScalarType values) {
 bool legal(at::ScalarType values, Op op) {
   const bool bits = op == Op::BAND || op == Op::BOR || op == Op::BXOR;
   if (at::isComplexType(values)) return op == Op::SUM || op == Op::AVG || op == Op::PRODUCT;
-  if (at::isFloatingType(values)) return !bits;
-  return op != Op::AVG;
+  return !at::isFloatingType(values) || !bits;
 }
 
 template <typename T>
 void divide_each(void* data, std::int64_t count, double divisor) {
   T* values = static_cast<T*>(data);
-  const auto by = static_cast<std::conditional_t<sizeof(T) == 2, float, T>>(divisor);  // halves do not hold every count
+  // Halves and bytes do not hold every count.
+  using Held = std::conditional_t<std::is_integral_v<T>, std::int64_t, std::conditional_t<sizeof(T) == 2, float, T>>;
+  const auto by = static_cast<Held>(divisor);
   for (std::int64_t i = 0; i < count; ++i) values[i] = static_cast<T>(values[i] / by);
 }
 
@@ -138,6 +139,11 @@ void divide(at::Tensor& tensor, double divisor) {
     case at::kBFloat16: return divide_each<c10::BFloat16>(data, tensor.numel(), divisor);
     case at::kComplexFloat: return divide_each<float>(data, 2 * tensor.numel(), divisor);
     case at::kComplexDouble: return divide_each<double>(data, 2 * tensor.numel(), divisor);
+    case at::kByte: return divide_each<std::uint8_t>(data, tensor.numel(), divisor);
+    case at::kChar: return divide_each<std::int8_t>(data, tensor.numel(), divisor);
+    case at::kShort: return divide_each<std::int16_t>(data, tensor.numel(), divisor);
+    case at::kInt: return divide_each<std::int32_t>(data, tensor.numel(), divisor);
+    case at::kLong: return divide_each<std::int64_t>(data, tensor.numel(), divisor);
     default: TORCH_CHECK(false, "crimp: no average of tensors of type ", c10::toString(tensor.scalar_type()));
   }
 }

@@ -26,7 +26,7 @@ MPI_Datatype element_type(const at::Tensor& tensor);
 // A count as MPI takes it; throws beyond 2^31 - 1.
 int mpi_count(std::int64_t count);
 
-// Divides each element of a contiguous floating-point host tensor, on the calling thread alone.
+// Divides each element of a contiguous host tensor, whole numbers toward zero, on the calling thread alone.
 void divide(at::Tensor& tensor, double divisor);
 
 }  // namespace crimp_torch
