@@ -14,10 +14,10 @@ import torch.distributed as dist
 import crimp.torch
 
 
-def raises(what, call, text):
+def raises(what, call, text, kind=(RuntimeError, ValueError)):
     try:
         call()
-    except (RuntimeError, ValueError) as error:
+    except kind as error:
         assert text in str(error), f"{what}: {error}"
     else:
         raise AssertionError(f"{what}: no exception")
@@ -49,6 +49,9 @@ if way == "place":
     dist.destroy_process_group()
     raises("a rank", lambda: dist.init_process_group("crimp", rank=ranks - 1 - rank, world_size=ranks), f"rank is {ranks - 1 - rank}, but MPI says {rank}")
     raises("a size", lambda: dist.init_process_group("crimp", rank=rank, world_size=ranks + 1), f"world_size is {ranks + 1}, but MPI says {ranks}")
+    # With a store of the program's nobody asks before the group is made, nor where the environment says all that PyTorch needs.
+    for size, place, text in ((ranks + 1, rank, f"the process group has {ranks + 1} ranks"), (ranks, ranks - 1 - rank, f"this is rank {ranks - 1 - rank} by RANK")):
+        raises(text, lambda: dist.init_process_group("crimp", store=dist.HashStore(), rank=place, world_size=size), text, ValueError)
 if way == "hasty":
     dist.destroy_process_group()
 if way == "survived":  # what import_array() of an extension does that was built for another NumPy

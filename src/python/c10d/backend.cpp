@@ -35,11 +35,7 @@ int tag_of(const std::string& name) {
   return static_cast<int>(hash & 0x7fff);
 }
 
-MPI_Comm whole_group(int rank, int size) {
-  int ranks = 0;
-  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "MPI_Comm_size");
-  TORCH_CHECK(ranks == size, "crimp: the process group has ", size, " ranks and MPI has ", ranks,
-              "; start the program with mpirun -np ", size);
+MPI_Comm whole_group(int rank) {
   MPI_Comm comm = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(MPI_COMM_WORLD, 0, rank, &comm), "MPI_Comm_split");
   return comm;
@@ -84,7 +80,7 @@ c10::intrusive_ptr<Base> Backend::create(int rank, int size, const std::vector<i
   const bool whole = members.empty();
   // Where another backend has the default group its numbers are MPI's, or the check below fails.
   const MPI_Comm from = all.whole == MPI_COMM_NULL ? MPI_COMM_WORLD : all.whole;
-  const MPI_Comm comm = whole ? whole_group(rank, size) : part_of(from, members, name);
+  const MPI_Comm comm = whole ? whole_group(rank) : part_of(from, members, name);
   TORCH_CHECK(comm != MPI_COMM_NULL, "crimp: rank ", rank, " of the process group '", name,
               "' is not among its members in MPI");
   if (whole) all.whole = comm;

@@ -28,8 +28,9 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 // group's thread, in the order of their calls; messages start in the caller's. A failure is the Work's exception.
 class Backend : public Base {
  public:
-  // Collective over the group's ranks. `members`: their numbers in the default group, empty for that group itself;
-  // `name` tells groups apart that are made at one time. `timeout`: of messages whose wait() names none.
+  // Collective over the group's ranks. `members`: their numbers in the default group, empty for that group itself,
+  // which has all of MPI's ranks; `name` tells groups apart that are made at one time. `timeout`: of messages whose
+  // wait() names none.
   static c10::intrusive_ptr<Base> create(int rank, int size, const std::vector<int>& members, const std::string& name,
                                          std::chrono::milliseconds timeout);
   ~Backend() override;

@@ -122,13 +122,20 @@ def _store(rank, ranks, timeout):
     return store or dist.TCPStore(_reachable(addresses, int(port)), int(port), ranks, False, **options)
 
 
+def _wrong_place(text):
+    """A ValueError, the same for all ranks of torchrun's: it has set what `text` tells the user to leave out."""
+    if dist.is_torchelastic_launched():
+        text = "the program was started by torchrun, whose ranks MPI does not know; start it by mpirun alone, as in: mpirun -np N python3 train.py"
+    return ValueError(f"crimp: {text}")
+
+
 def _check_told(url, rank, ranks):
     """What the program or its environment says of its place must be what MPI says."""
     query = urllib.parse.parse_qs(urllib.parse.urlparse(url).query)
     for what, name, here in (("rank", "RANK", rank), ("world_size", "WORLD_SIZE", ranks)):
         for told, by in ((query.get(what, [None])[0], what), (os.environ.get(name), name)):
             if told not in (None, "", "-1") and int(told) != here:
-                raise ValueError(f"crimp: {by} is {told}, but MPI says {here}; leave it out, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT on all ranks")
+                raise _wrong_place(f"{by} is {told}, but MPI says {here}; leave it out, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT on all ranks")
 
 
 def _by_mpi(url, timeout=datetime.timedelta(minutes=30), **_):
@@ -150,10 +157,14 @@ def _create(options, _=None):
     if members and not _c10d.runs() and len(members) < dist.get_world_size():
         raise RuntimeError(f"crimp: MPI does not run yet, and beginning it takes all {dist.get_world_size()} ranks, of which this group has "
                            f"{len(members)}; let all of them initialize MPI first (from mpi4py import MPI), or make a group of this backend with all ranks")
-    rank, _ = _start()
+    rank, ranks = _start()
     said = members[options.group_rank] if members else options.group_rank
+    size = dist.get_world_size() if members else options.group_size
+    if size != ranks and (not members or dist.is_torchelastic_launched()):  # a default group of another backend may be a part of MPI's ranks
+        raise _wrong_place(f"the process group has {size} ranks by WORLD_SIZE or init_process_group, and MPI has {ranks}; start the program with mpirun -np {size}, "
+                           "or leave WORLD_SIZE out")
     if said != rank:
-        raise ValueError(f"crimp: this is rank {said} by RANK or init_process_group, and rank {rank} by MPI; let them be the same, or leave RANK out")
+        raise _wrong_place(f"this is rank {said} by RANK or init_process_group, and rank {rank} by MPI; let them be the same, or leave RANK out")
     return _c10d.create(options.group_rank, options.group_size, members, str(options.group_id), options.timeout)
 
 
