@@ -169,7 +169,8 @@ bool Session::allreduce(const AllreduceRequest& request, PassReason* why) {
     // The ranks may have asked the chooser for different calls, and counted other parts; all are here, and all begin
     // anew.
     if (e.code() == ErrorCode::call_differs) {
-      chooser_.forget(), control_.reset(), declined_.clear();
+      chooser_.forget(), control_.reset();
+      if (e.mpi_code() == 0) declined_.clear();  // else it is this rank alone that knows
       sequence_ = before + 1, unsaved_ = unsaved + 1, since_load_ = since_load + 1;
     }
     memory_.keep();  // what was encoded holds something
@@ -299,7 +300,6 @@ void Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   const std::uint64_t bytes = request.count * size_of(request.dtype);
   DelayControl* const control = insist([&] { return delay_control(); });
   const int level = control ? recorded_.level(bytes, *control) : -1;
-  const bool layout_known = layout->known();
   const auto plan = insist([&] { return planner_.plan(request.dtype, request.count, layout, level, request.shares); });
   end = {times.begun, plan, {}, plan->pass};
   if (end.pass) return;
@@ -316,18 +316,19 @@ void Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
         [this] { return absence_text(context_.settings.min_count); });
   });
 
-  using Next = DeclinedCalls::Next;
-  const Next next = declined_.next(request, !request.layout && !layout_known && !plan->means_more);
-  // Handed on by one reference: with more, std::function would need memory.
-  const auto choose_now = [&]() -> ChosenParts {
-    if (next == Next::left) return {.pass = PassReason::no_gradient};
-    if (next == Next::headers_first) return choose_headers_first(chooser_, *plan, size_);
+  const auto choose_now = [&] {
     return choose(
         chooser_, *plan, transport, [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); },
         [&](const PlannedPart& part) { return values.time(part.plan, part.query.count); },
         [&values] { return values.kernels(); });
   };
-  end.chosen = recorded_.decide(chooser_, *plan, size_, [&choose_now] { return choose_now(); });
+  if (declined_.expected(request)) {
+    end.chosen = choose_headers_first(chooser_, *plan, size_);
+    recorded_.aside(*plan, end.chosen);
+  } else {
+    // Handed on by one reference: with more, std::function would need memory.
+    end.chosen = recorded_.decide(chooser_, *plan, size_, [&choose_now] { return choose_now(); });
+  }
   const ChosenParts& chosen = end.chosen;
   end.pass = chosen.pass;
   if (end.pass) return;
@@ -362,7 +363,7 @@ void Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
   if (rank_ == 0 && context_.report.history())
     notes.emplace(*context_.report.history(), carried, bound, values.backend().memory());
   CallOutcome outcome = run(context_, transport, chooser_, carried, chosen, bound, times);
-  declined_.ended(request, outcome.pass);
+  declined_.ended(request, outcome.pass.has_value());
   if (outcome.pass) {
     end.pass = outcome.pass;
     return;
