@@ -55,14 +55,13 @@ class Taken {
   bool none() const { return !first_; }
   bool has(MPI_Request) const;
   // MPI's call that starts request i. Until then it is inactive, of which MPI says that it is complete. What is under
-  // way is left alone: MPI refuses to start that.
+  // way, or cannot be started, is left alone: MPI refuses to start that.
   template <class Ask>
   int start(int i, Ask ask) {
     Pending* const p = find(i);
-    if (!p || (!p->finished && goes_on(*p))) return ask();
+    if (!p || !p->persistent() || (!p->finished && goes_on(*p))) return ask();
     int rc = prepare(*p);
-    if (rc == MPI_SUCCESS && ((rc = ask()) == MPI_SUCCESS || (p->persistent() && goes_on(*p))))
-      Requests::get().started(*p, requests_[i]);
+    if (rc == MPI_SUCCESS && ((rc = ask()) == MPI_SUCCESS || goes_on(*p))) Requests::get().started(*p, requests_[i]);
     return rc;
   }
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <stdexcept>
 #include <system_error>
 
@@ -30,6 +31,8 @@ std::string file_text(const std::string& path, std::size_t most, Links links) {
   if ((follow ? ::stat : ::lstat)(path.c_str(), &found) != 0) fail(errno);
   if (S_ISLNK(found.st_mode)) throw std::runtime_error("is a link, which is not followed");
   if (!S_ISREG(found.st_mode)) throw std::runtime_error("is no regular file");
+  const auto too_long = [most] { return std::runtime_error("is longer than " + length(most)); };
+  if (static_cast<std::uintmax_t>(found.st_size) > most) throw too_long();
   int descriptor;
   do descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (follow ? 0 : O_NOFOLLOW));
   while (descriptor < 0 && errno == EINTR);
@@ -47,7 +50,7 @@ std::string file_text(const std::string& path, std::size_t most, Links links) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail(errno);
     text.append(part, static_cast<std::size_t>(n));
-    if (text.size() > most) throw std::runtime_error("is longer than " + length(most));
+    if (text.size() > most) throw too_long();  // it grows, or has no size to tell
   }
 }
 
