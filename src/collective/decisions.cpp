@@ -148,11 +148,6 @@ void DecisionRecorder::decided(const CallPlan& plan, const ChosenParts& chosen) 
       [&] { return decision_of(plan, chosen); });
 }
 
-void DecisionRecorder::aside(const CallPlan& plan, const ChosenParts& chosen) {
-  begin(plan);
-  if (call_ && call_->runs.empty()) decided(plan, chosen);
-}
-
 void DecisionRecorder::unseen(std::uint64_t kind_digest) {
   const auto at = record_.kinds.find(kind_digest);
   if (at == record_.kinds.end()) {

@@ -67,9 +67,6 @@ class DecisionRecorder {
   // A call begins; decided() says what it takes. Not called: it failed before.
   void begin(const CallPlan&);
   void decided(const CallPlan&, const ChosenParts&);
-  // In place of both: the call takes this for what its values are. It is as the one before in the record, or as this
-  // where it is the first.
-  void aside(const CallPlan&, const ChosenParts&);
   // In place of both: the call passes unseen, because plain MPI is faster.
   void unseen(std::uint64_t kind_digest);
   const DecisionRecord& record() const { return record_; }

@@ -64,11 +64,6 @@ ChosenParts RecordedCalls::decide(Chooser& chooser, const CallPlan& plan, int ra
   return chosen;
 }
 
-void RecordedCalls::aside(const CallPlan& plan, const ChosenParts& chosen) {
-  if (replayed_) context_.report.repeated(replayed_->call(plan.kind_digest).how);
-  if (recorder_) context_.report.note([&] { recorder_->aside(plan, chosen); });
-}
-
 void RecordedCalls::passed_unseen(std::uint64_t kind) {
   if (replayed_) context_.report.repeated(replayed_->call(kind).how);
   if (recorder_) context_.report.note([&] { recorder_->unseen(kind); });

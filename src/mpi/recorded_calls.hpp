@@ -31,8 +31,6 @@ class RecordedCalls {
   int level(std::uint64_t bytes, DelayControl&);
   // What a call takes: repeated, or what choose() says.
   ChosenParts decide(Chooser&, const CallPlan&, int ranks, const std::function<ChosenParts()>& choose);
-  // In its place, of a call whose values have chosen (DeclinedCalls): it counts, and is no decision.
-  void aside(const CallPlan&, const ChosenParts&);
   // Under CRIMP_REPLAY: the next call of this kind passes.
   bool passes_unseen(std::uint64_t kind) const { return replayed_->passes_unseen(kind); }
   void passed_unseen(std::uint64_t kind);  // it did, recorded or not

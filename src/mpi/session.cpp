@@ -316,19 +316,16 @@ void Session::allreduce(const AllreduceRequest& request, std::shared_ptr<const L
         [this] { return absence_text(context_.settings.min_count); });
   });
 
+  const bool declined = declined_.expected(request);
+  // Handed on by one reference: with more, std::function would need memory.
   const auto choose_now = [&] {
+    if (declined) return choose_headers_first(chooser_, *plan, size_);
     return choose(
         chooser_, *plan, transport, [&](float* buffer, std::uint64_t count) { sum_plain(comm_, buffer, count); },
         [&](const PlannedPart& part) { return values.time(part.plan, part.query.count); },
         [&values] { return values.kernels(); });
   };
-  if (declined_.expected(request)) {
-    end.chosen = choose_headers_first(chooser_, *plan, size_);
-    recorded_.aside(*plan, end.chosen);
-  } else {
-    // Handed on by one reference: with more, std::function would need memory.
-    end.chosen = recorded_.decide(chooser_, *plan, size_, [&choose_now] { return choose_now(); });
-  }
+  end.chosen = recorded_.decide(chooser_, *plan, size_, [&choose_now] { return choose_now(); });
   const ChosenParts& chosen = end.chosen;
   end.pass = chosen.pass;
   if (end.pass) return;

@@ -181,6 +181,14 @@ def in_halves(settings):
     expect(all(second[rank] != fourth[rank] for rank in second), "without 16 bits the results are the same")
 
 
+def after_declined(_):
+    """What follows on declined calls takes what it took, whatever the replay's own settings would choose for it."""
+    settings = dict(CRIMP_CODEC="3lc", CRIMP_ALGORITHM="one_shot")
+    recorded, _ = job(1, {**settings, "CRIMP_REPORT": "recorded.json"})
+    repeated, _ = job(1, {**settings, "CRIMP_ALGORITHM": "two_shot", "CRIMP_REPLAY": "recorded.json"})
+    expect(repeated == recorded, "the replay has other bits than the recorded job")
+
+
 def leaves_the_record(settings):
     """More calls than the record has, calls that it does not have, a record that ends."""
     job(1, {**settings, "CRIMP_REPORT": "first.json"}, steps=20)
@@ -236,7 +244,7 @@ try:
     if case in ADAPTIVE:
         repeats(ADAPTIVE[case])
     else:
-        {"unseen": passes_unseen, "halves": in_halves, "leaves": leaves_the_record, "refuses": refuses}[case](ADAPTIVE["auto"])
+        {"unseen": passes_unseen, "halves": in_halves, "leaves": leaves_the_record, "declined": after_declined, "refuses": refuses}[case](ADAPTIVE["auto"])
 finally:
     shutil.rmtree(scratch)
 print("replay.py: passed")
