@@ -17,7 +17,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STEPS, BEGIN = 8, 2  # of a turn; those of them that do not count
-FIRST = 170          # steps of the first run, which is through with its trials by then
+FIRST = 400          # steps of the first run, which is through with its trials and the windows behind them by then
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--library", help="a libcrimp.so that is built already")

@@ -42,7 +42,7 @@ void MergeTrials::begin(const Plan* until_now) {
   candidates_.clear();
   current_ = 0;
   round_ = repeats_ = shifts_ = 0;
-  watching_ = false;
+  watching_ = last_ = false;
   turn_s_.clear();
   in_turn_ = 0;
   calls_.clear();
@@ -194,25 +194,48 @@ bool MergeTrials::next() {
   };
   ++current_;
   if (on()) return false;
-  double best = INFINITY;
-  for (const Candidate& c : candidates_)
-    if (!c.steps_s.empty()) best = std::min(best, c.median_s());
+  const double best = leave_out();
   // Turns may all have been of steps in which something else was learnt, as calls of a new size are tried for as many
   // as there are such: they come again.
-  bool unknown = false;
-  for (Candidate& c : candidates_) {
-    unknown = unknown || c.steps_s.empty();
-    c.out = !c.steps_s.empty() && c.median_s() > kOut * best;
-  }
-  const int rounds = unknown ? 2 * kRounds : kRounds;
+  const bool unknown =
+      std::any_of(candidates_.begin(), candidates_.end(), [](const Candidate& c) { return c.steps_s.empty(); });
+  const int rounds = last_ ? kLastRounds : unknown ? 2 * kRounds : kRounds;
   if (++round_ >= rounds || !std::isfinite(best)) {
-    choose();
-    return true;
-  }
-  if (round_ <= 2 || !searched_) propose_searched();
+    if (last_ || !begin_last_rounds(best)) {
+      choose();
+      return true;
+    }
+  } else if (!last_ && (round_ <= 2 || !searched_)) propose_searched();
   current_ = 0;
   on();
   return false;
+}
+
+// Returns the best one's time, infinity: nothing is measured.
+double MergeTrials::leave_out() {
+  double best = INFINITY;
+  for (const Candidate& c : candidates_)
+    if (!c.steps_s.empty()) best = std::min(best, c.median_s());
+  if (!last_)
+    for (Candidate& c : candidates_)
+      c.out = !c.steps_s.empty() && c.median_s() > (round_ == 0 ? kOutAtFirst : kOut) * best;
+  return best;
+}
+
+// False: there is nothing to decide between.
+bool MergeTrials::begin_last_rounds(double best_s) {
+  std::vector<Candidate*> near;
+  for (Candidate& c : candidates_) {
+    if (!c.out && !c.steps_s.empty() && c.median_s() <= kNear * best_s) near.push_back(&c);
+    if (&c != &candidates_.front()) c.out = true;  // no plan stays where it was in
+  }
+  std::stable_sort(near.begin(), near.end(),
+                   [](const Candidate* a, const Candidate* b) { return a->median_s() < b->median_s(); });
+  if (near.size() > kLast) near.resize(kLast);
+  for (Candidate* c : near) c->out = false;
+  round_ = 0;
+  last_ = std::count_if(candidates_.begin(), candidates_.end(), [](const Candidate& c) { return !c.out; }) > 1;
+  return last_;
 }
 
 void MergeTrials::choose() {
@@ -220,7 +243,7 @@ void MergeTrials::choose() {
   double least = none.steps_s.empty() ? INFINITY : none.median_s() * (1 - kGain);
   chosen_ = none.plan;
   for (const Candidate& c : candidates_) {
-    if (c.steps_s.empty() || c.median_s() >= least) continue;
+    if (c.out || c.steps_s.empty() || c.median_s() >= least) continue;
     least = c.median_s();
     chosen_ = c.plan;
   }

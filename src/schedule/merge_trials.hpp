@@ -8,7 +8,11 @@
 //             buckets of 32 and 8 MiB, and what is known already.
 //             Then also the plans that the timeline of what was
 //             measured is best under. Who takes 1.25 times the
-//             best one's time is left out of later rounds.
+//             best one's time (behind round 0: twice) is left out
+//             of later rounds. The last six rounds are of no plan
+//             and of the four best within a tenth of the best one:
+//             the least of several medians of twelve steps is luck
+//             too often
 //   watching  the plan that was chosen, in windows. A first one   trying: two windows in a row are 25 % off
 //             that takes what steps without a plan took is
 //             followed by one without, and the better one stays
@@ -45,8 +49,9 @@ class MergeTrials {
   };
 
   static constexpr unsigned kTurn = 4, kWindow = 50;  // steps
-  static constexpr int kRounds = 4, kRepeats = 8;
-  static constexpr double kOut = 1.25, kGain = 0.01, kShift = 0.25;
+  static constexpr int kRounds = 4, kLastRounds = 6, kRepeats = 8;
+  static constexpr std::size_t kLast = 4;  // candidates of the last rounds, besides no plan
+  static constexpr double kOut = 1.25, kOutAtFirst = 2, kNear = 1.1, kGain = 0.01, kShift = 0.25;
   // The search takes about the square of them, between two steps; where a group may begin at more places, at some.
   static constexpr std::size_t kMostUnits = 2048;
 
@@ -85,6 +90,8 @@ class MergeTrials {
   StepTrace measured() const;  // of this search
   Grouping of_units(Grouping) const;
   std::optional<std::uint8_t> codec_of_call(std::uint64_t bytes) const;
+  double leave_out();
+  bool begin_last_rounds(double best_s);
   bool settle(double median_s);
   bool watch(double median_s);
   void choose();
@@ -96,6 +103,7 @@ class MergeTrials {
   std::vector<Candidate> candidates_;
   std::size_t current_ = 0;
   int round_ = 0, repeats_ = 0, shifts_ = 0;
+  bool last_ = false;                         // rounds are the last ones
   bool watching_ = false, searched_ = false;  // searched_: the timeline's plans are candidates
   Plan chosen_;
   double reference_s_ = 0, without_s_ = 0;  // without_s_: of a step without a plan, as tried; 0: not known

@@ -221,6 +221,52 @@ TEST_SUITE("merge_trials") {
     CHECK(seen.calls[0].points().back().s < 2 * m.step.call(96'000'000, 0).total_s());
   }
 
+  // takes(plan, how many turns it has had); returns what was chosen.
+  template <class Takes>
+  static MergeTrials::Plan chosen_of(MergeTrials & trials, const Takes& takes) {
+    std::vector<std::pair<MergeTrials::Plan, int>> had;
+    for (int turns = 0; turns < 200 && !trials.watching(); ++turns) {
+      const MergeTrials::Plan plan = trials.plan();
+      auto at = std::find_if(had.begin(), had.end(), [&](const auto& of) { return of.first == plan; });
+      if (at == had.end()) at = had.insert(had.end(), {plan, 0});
+      for (unsigned i = trials.steps(); i > 0; --i)
+        trials.stepped(takes(plan, at->second), std::vector<double>(24, -1), false);
+      ++at->second;
+      trials.next();
+    }
+    REQUIRE(trials.watching());
+    return trials.plan();
+  }
+
+  TEST_CASE("a plan that was lucky in the first rounds is found out in the last ones, where only near ones are") {
+    const Machine m = machine();
+    MergeTrials trials(m.step.bytes, anywhere(24));
+    const MergeTrials::Plan all{true, {}};
+    std::size_t in_last_rounds = 0;
+    const auto chosen = chosen_of(trials, [&](const MergeTrials::Plan& plan, int turns) {
+      in_last_rounds += turns == MergeTrials::kRounds;
+      if (plan == all) return turns < MergeTrials::kRounds ? 0.9 : 1.05;
+      if (!plan.holds) return 1.1;
+      return plan.groups.cuts.size() == 1 ? 0.95 : 1.1;
+    });
+    CHECK(chosen == MergeTrials::Plan{true, {{12}, {}}});  // y=2
+    // These two and no plan: the others were a fifth slower than all in one seemed to be.
+    CHECK(in_last_rounds == 3 * MergeTrials::kTurn);
+  }
+
+  TEST_CASE("no plan is left out for one slow turn") {
+    const Machine m = machine();
+    MergeTrials trials(m.step.bytes, anywhere(24));
+    const auto chosen = chosen_of(trials, [](const MergeTrials::Plan& plan, int turns) {
+      return plan.holds ? 1.0 : turns == 0 ? 1.7 : 0.9;
+    });
+    CHECK_FALSE(chosen.holds);
+    // Unless it takes so long that a few turns of it cost more than it may gain.
+    MergeTrials far(m.step.bytes, anywhere(24));
+    chosen_of(far, [](const MergeTrials::Plan& plan, int) { return plan.holds ? 1.0 : 4.0; });
+    CHECK(far.candidates().front().steps_s.size() == MergeTrials::kTurn - 1);
+  }
+
   TEST_CASE("a plan that was lucky is held against none once more, behind its first window") {
     Machine m = machine();
     m.own_plan_s = 2 * m.step.end_s({});
