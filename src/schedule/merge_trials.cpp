@@ -218,7 +218,7 @@ double MergeTrials::leave_out() {
     if (!c.steps_s.empty()) best = std::min(best, c.median_s());
   if (!last_)
     for (Candidate& c : candidates_)
-      c.out = !c.steps_s.empty() && c.median_s() > (round_ == 0 ? kOutAtFirst : kOut) * best;
+      c.out = !c.steps_s.empty() && c.median_s() > (round_ < 2 ? kOutAtFirst : kOut) * best;
   return best;
 }
 

@@ -8,11 +8,11 @@
 //             buckets of 32 and 8 MiB, and what is known already.
 //             Then also the plans that the timeline of what was
 //             measured is best under. Who takes 1.25 times the
-//             best one's time (behind round 0: twice) is left out
-//             of later rounds. The last six rounds are of no plan
-//             and of the four best within a tenth of the best one:
-//             the least of several medians of twelve steps is luck
-//             too often
+//             best one's time (behind rounds 0 and 1: twice) is
+//             left out of later rounds. The last five rounds are
+//             of no plan and of the four best within a tenth of
+//             the best one: the least of several medians of
+//             twelve steps is luck too often
 //   watching  the plan that was chosen, in windows. A first one   trying: two windows in a row are 25 % off
 //             that takes what steps without a plan took is
 //             followed by one without, and the better one stays
@@ -49,7 +49,7 @@ class MergeTrials {
   };
 
   static constexpr unsigned kTurn = 4, kWindow = 50;  // steps
-  static constexpr int kRounds = 4, kLastRounds = 6, kRepeats = 8;
+  static constexpr int kRounds = 4, kLastRounds = 5, kRepeats = 8;
   static constexpr std::size_t kLast = 4;  // candidates of the last rounds, besides no plan
   static constexpr double kOut = 1.25, kOutAtFirst = 2, kNear = 1.1, kGain = 0.01, kShift = 0.25;
   // The search takes about the square of them, between two steps; where a group may begin at more places, at some.
