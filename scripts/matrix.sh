@@ -4,6 +4,8 @@
 #
 #   matrix.sh [RESULTS]     the whole grid; RESULTS (build/matrix) receives one JSON file per run; what is there is not measured again
 #
+# Links have as little credit as they can keep their rate with (NETNS_BURST: 4kb at 100mbit, 16kb at 1gbit), so that short messages cost what they would cost on such a link.
+#
 # Environment: HOSTS ("2 4 8"), RATES ("100mbit 1gbit 10gbit loopback"; loopback: ranks of one host), SIZES ("4k 64k 1M 16M 64M"), CODEC (3lc), SECONDS_EACH (2), ITERS (200),
 # BUILD (build). Needs root (scripts/network.sh). Hosts share this machine's cores; run it while nothing else runs.
 set -euo pipefail
@@ -23,7 +25,10 @@ trap '"$network" down' EXIT
 for hosts in ${HOSTS:-2 4 8}; do
   "$network" up "$hosts" none
   for rate in ${RATES:-100mbit 1gbit 10gbit loopback}; do
-    [ "$rate" = loopback ] || "$network" rate "$rate"
+    burst=128kb
+    [ "$rate" != 100mbit ] || burst=4kb
+    [ "$rate" != 1gbit ] || burst=16kb
+    [ "$rate" = loopback ] || NETNS_BURST=${NETNS_BURST:-$burst} "$network" rate "$rate"
     for size in ${SIZES:-4k 64k 1M 16M 64M}; do
       cell=$results/$hosts-$rate-$size.json
       [ ! -s "$cell" ] || continue

@@ -9,7 +9,8 @@
 #   network.sh down               remove the hosts and end what still runs on them
 #
 # Environment: NETNS_PREFIX (crimp) names the hosts prefix1, prefix2, ...; NETNS_SUBNET (10.88.0) numbers them; with other values
-# a second network lives beside the first. Files are shared between hosts.
+# a second network lives beside the first. NETNS_BURST (128kb): what an idle link lets pass at once; with 4kb at 100mbit or 16kb at 1gbit
+# also short messages take as long as the rate says. Files are shared between hosts.
 # Exit code 3: namespaces are not possible here (no root, no ip, or not allowed), so that a caller can fall back to localhost.
 set -euo pipefail
 source "$(dirname "$(readlink -f "$0")")/usage.sh"
@@ -22,9 +23,9 @@ hosts() { ip netns list 2>/dev/null | awk -v p="$prefix" '$1 ~ "^" p "[0-9]+$" {
 need_hosts() { [ -n "$(hosts)" ] || fail 1 "no hosts named ${prefix}1, ...: 'network.sh up 4 1gbit' makes them"; }
 port() { echo "p${1#"$prefix"}"; }
 
-# Both directions of one host's link. A bucket of 128 KiB lets segmentation offload keep its 64 KiB packets.
+# Both directions of one host's link. A bucket of 128 KiB lets segmentation offload keep its 64 KiB packets; a smaller one cuts them.
 shape() {  # add|change HOST RATE
-  local limit=(root tbf rate "$3" burst 128kb latency 50ms)
+  local limit=(root tbf rate "$3" burst "${NETNS_BURST:-128kb}" latency 50ms)
   tc -n "$2" qdisc "$1" dev eth0 "${limit[@]}" && tc -n "$switch" qdisc "$1" dev "$(port "$2")" "${limit[@]}"
 }
 
