@@ -10,9 +10,9 @@
 //             measured is best under. Who takes 1.25 times the
 //             best one's time (behind rounds 0 and 1: twice) is
 //             left out of later rounds. The last five rounds are
-//             of no plan and of the four best within a tenth of
-//             the best one: the least of several medians of
-//             twelve steps is luck too often
+//             of the four best within a tenth of the best one, and
+//             of no plan unless it was left out: the least of
+//             several medians of twelve steps is luck too often
 //   watching  the plan that was chosen, in windows. A first one   trying: two windows in a row are 25 % off
 //             that takes what steps without a plan took is
 //             followed by one without, and the better one stays
