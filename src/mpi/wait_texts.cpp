@@ -18,7 +18,8 @@ std::string call_text(const AllreduceRequest& request) {
 
 std::string absence_text(std::uint64_t min_count) {
   return "Likely a rank runs without Crimp, gives fewer than CRIMP_MIN_COUNT=" + std::to_string(min_count) +
-         " elements, another type or another operation, was switched off by MPI_Pcontrol(0), or is late or dead";
+         " elements, another type or another operation, was switched off by MPI_Pcontrol(0), or is late or dead; if all "
+         "ranks wait in the same call, look at the network";
 }
 
 }  // namespace crimp
