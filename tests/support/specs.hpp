@@ -11,6 +11,7 @@
 namespace crimp::test {
 
 // TEST_CODEC=NAME in the environment: suites of all codecs run this one alone, which is quicker while it is written.
+inline bool one_is_asked_for() { return std::getenv("TEST_CODEC") != nullptr; }
 inline bool is_asked_for(const Codec& codec) {
   const char* name = std::getenv("TEST_CODEC");
   return !name || std::string(codec.traits().name) == name;

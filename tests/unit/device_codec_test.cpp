@@ -210,7 +210,7 @@ TEST_SUITE("device_codec") {
 
   }  // namespace
 
-  TEST_CASE("there are codecs with kernels") { CHECK(device_codecs().size() > 0); }
+  TEST_CASE("there are codecs with kernels") { CHECK((one_is_asked_for() || device_codecs().size() > 0)); }
 
   TEST_CASE("bytes, memories and sums are the host's for all data and small counts") {
     Turns turns(5, 11, 11);

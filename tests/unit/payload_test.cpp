@@ -177,7 +177,7 @@ TEST_SUITE("payload") {
         found += who == 1;
       }
     }
-    CHECK(found > (kSanitized ? 600 : 8 * 200));
+    CHECK((one_is_asked_for() || found > (kSanitized ? 600 : 8 * 200)));
   }
 
   TEST_CASE("a scale that is negative, -0 or no number is refused") {
