@@ -21,6 +21,7 @@
 #include "guard.hpp"
 #include "half_ops.hpp"
 #include "mpi/at_exit.hpp"
+#include "mpi/errors_return.hpp"
 #include "mpi/half_type.hpp"
 #include "mpi/mpi_error.hpp"
 #include "mpi/mpi_wait.hpp"
@@ -110,6 +111,8 @@ class Lane {
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
+  // Returns errors; who has made it frees it, behind this.
+  MPI_Comm comm() const { return comm_; }
   // The program's communicator is no more, which its requests outlive.
   std::shared_ptr<const std::atomic<bool>> freed() const { return freed_; }
   void set_freed() { freed_->store(true); }
@@ -208,7 +211,7 @@ class Lane {
         next, ReduceSum<int>{sendbuf, recvbuf, counts[root], datatype, op, static_cast<int>(root), comm});
   }
 
-  MPI_Comm comm_;
+  const MPI_Comm comm_;
   const std::shared_ptr<std::atomic<bool>> freed_ = std::make_shared<std::atomic<bool>>(false);
   std::mutex mutex_;
   std::condition_variable more_;
@@ -217,6 +220,9 @@ class Lane {
   bool closing_ = false;
   std::thread thread_;
 };
+
+// An MPI library may have no more than 2048 communicators, which are the program's.
+constexpr std::size_t kMostLanes = 256;
 
 // Of the process; leaked, as Runtime.
 struct Lanes {
@@ -227,6 +233,11 @@ struct Lanes {
   static Lanes& get() {
     static auto& lanes = *new Lanes;
     return lanes;
+  }
+  // Threads that make communicators at one time may all find the last place.
+  bool have_room() {
+    std::lock_guard lock(mutex);
+    return all.size() < kMostLanes;
   }
   // A communicator's; null: it has none.
   Lane* of(MPI_Comm comm) const {
@@ -244,7 +255,6 @@ Lane::~Lane() {
     Lanes::get().all.erase(this);
   }
   end();
-  PMPI_Comm_free(&comm_);
 }
 
 std::string for_threads(MPI_Comm comm, const char* what) {
@@ -252,12 +262,59 @@ std::string for_threads(MPI_Comm comm, const char* what) {
          " (CRIMP_PROGRESS=thread). Likely a rank runs without Crimp, or is late or dead";
 }
 
-bool all_of(MPI_Comm comm, int rank, int size, bool mine) {
-  int here = mine, least = 0;
+// The least of what all ranks have.
+int least_of(MPI_Comm comm, int rank, int size, int mine) {
+  int least = 0;
   MPI_Request request;
-  check_mpi(PMPI_Iallreduce(&here, &least, 1, MPI_INT, MPI_MIN, comm, &request), "MPI_Iallreduce");
+  check_mpi(PMPI_Iallreduce(&mine, &least, 1, MPI_INT, MPI_MIN, comm, &request), "MPI_Iallreduce");
   wait_for(request, rank, size, [&] { return for_threads(comm, "say whether there is what they need"); });
   return least;
+}
+
+// Once: a program may make many communicators.
+void say_no_lane(MPI_Comm comm, const char* why) {
+  static std::atomic<bool> told{false};
+  if (told.exchange(true)) return;
+  logged("communicators without a thread", [&] {
+    log(LogLevel::warn, "CRIMP_PROGRESS=thread: sums that do not block go as with CRIMP_PROGRESS=off on " +
+                            name_of(comm) + ", and on others like it: " + why);
+  });
+}
+
+// Whether this rank could give the communicator a lane. `own` is the lane's communicator, MPI_COMM_NULL where MPI has
+// made none.
+bool make_lane(MPI_Comm comm, int rank, int size, MPI_Comm* own) {
+  Lanes& lanes = Lanes::get();
+  try {
+    {
+      const StallGuard guard(rank, size, [&] { return for_threads(comm, "make a communicator"); });
+      // A duplicate would have the program's attributes, whose callbacks would be asked.
+      const int rc = PMPI_Comm_split(comm, 0, rank, own);
+      if (rc != MPI_SUCCESS) *own = MPI_COMM_NULL;
+      check_mpi(rc, "MPI_Comm_split");
+    }
+    check_mpi(PMPI_Comm_set_errhandler(*own, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    auto lane = std::make_unique<Lane>(*own);
+    {
+      std::lock_guard lock(lanes.mutex);
+      lanes.all.insert(lane.get());
+    }
+    check_mpi(PMPI_Comm_set_attr(comm, lanes.keyval, lane.get()), "MPI_Comm_set_attr");
+    lane.release();
+    return true;
+  } catch (const std::exception& e) {
+    say_no_lane(comm, e.what());
+    return false;
+  }
+}
+
+// What is under way ends. Returns the lane's communicator, MPI_COMM_NULL where there was no lane.
+MPI_Comm end_lane(MPI_Comm comm) {
+  const std::unique_ptr<Lane> lane(Lanes::get().of(comm));
+  if (!lane) return MPI_COMM_NULL;
+  lane->set_freed();
+  PMPI_Comm_delete_attr(comm, Lanes::get().keyval);
+  return lane->comm();
 }
 
 }  // namespace
@@ -279,7 +336,7 @@ void open_lanes() {
   int rank = 0, size = 1;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   PMPI_Comm_size(MPI_COMM_WORLD, &size);
-  if (all_of(MPI_COMM_WORLD, rank, size, many_threads())) {
+  if (least_of(MPI_COMM_WORLD, rank, size, many_threads())) {
     check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, MPI_COMM_NULL_DELETE_FN, &Lanes::get().keyval, nullptr),
               "MPI_Comm_create_keyval");
     Lanes::get().open.store(true, std::memory_order_release);
@@ -296,40 +353,28 @@ void open_lane(MPI_Comm comm) {
   int inter = 0, size = 1;
   check_mpi(PMPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter");
   if (!inter) check_mpi(PMPI_Comm_size(comm, &size), "MPI_Comm_size");
-  if (size == 1 || !of_this_world(comm)) return;
-  // A duplicate would have the program's attributes, whose callbacks would be asked.
-  MPI_Comm own;
+  if (size == 1 || !insist([&] { return of_this_world(comm); })) return;
+  const ErrorsReturn errors(comm);  // the program has not been given it yet
   int rank = 0;
   check_mpi(PMPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-  {
-    const StallGuard guard(rank, size, [&] { return for_threads(comm, "make a communicator"); });
-    check_mpi(PMPI_Comm_split(comm, 0, rank, &own), "MPI_Comm_split");
-  }
-  check_mpi(PMPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  std::unique_ptr<Lane> lane;
-  bool ready = true;
-  try {
-    lane = std::make_unique<Lane>(own);
-    std::lock_guard lock(lanes.mutex);
-    lanes.all.insert(lane.get());
-  } catch (const std::exception& e) {
-    static std::atomic<bool> told{false};  // a program may make many communicators
-    if (!told.exchange(true)) logged("a thread for sums that do not block", [&] { log(LogLevel::warn, e.what()); });
-    ready = false;
-  }
-  if (all_of(comm, rank, size, ready)) {
-    check_mpi(PMPI_Comm_set_attr(comm, lanes.keyval, lane.release()), "MPI_Comm_set_attr");
+  if (!least_of(comm, rank, size, lanes.have_room())) {
+    if (rank == 0) say_no_lane(comm, "as many communicators of one of its ranks as may have a thread have one");
     return;
   }
-  if (!lane) PMPI_Comm_free(&own);
+  enum { kNothing, kCommunicator, kLane } mine = kNothing;
+  MPI_Comm own = MPI_COMM_NULL;
+  if (make_lane(comm, rank, size, &own)) mine = kLane;
+  else if (own != MPI_COMM_NULL) mine = kCommunicator;
+  const int least = least_of(comm, rank, size, mine);
+  if (least == kLane) return;
+  if (mine == kLane) end_lane(comm);
+  // Where a rank has none, freeing the others' could wait for it.
+  if (least == kCommunicator) PMPI_Comm_free(&own);
 }
 
 void close_lane(MPI_Comm comm) {
-  Lanes& lanes = Lanes::get();
-  const std::unique_ptr<Lane> lane(lanes.of(comm));
-  if (!lane) return;
-  lane->set_freed();
-  PMPI_Comm_delete_attr(comm, lanes.keyval);
+  MPI_Comm own = end_lane(comm);
+  if (own != MPI_COMM_NULL) PMPI_Comm_free(&own);
 }
 
 void close_lanes() {

@@ -3,7 +3,8 @@
 //
 // A lane is a duplicate of the communicator and its thread. It is made where the communicator is (MPI_Init,
 // MPI_Comm_dup, MPI_Comm_split, ...), because all ranks are there and making one needs them all; sums on communicators
-// that were made otherwise go without (mpi/nonblocking.hpp).
+// that were made otherwise go without (mpi/nonblocking.hpp). So do those that have none because a rank has too many
+// lanes, or could not make one: all of their ranks agree on that, and the program's error handlers hear nothing of it.
 #pragma once
 #include <mpi.h>
 
@@ -18,7 +19,7 @@ namespace crimp {
 bool asks_for_threads();
 // After MPI_Init, collective: opens MPI_COMM_WORLD's lane where all ranks may have one.
 void open_lanes();
-// A communicator has been made; collective over it. Inside guard().
+// A communicator has been made, which the program has not been given yet; collective over it. Inside guard().
 void open_lane(MPI_Comm);
 // Before it is freed, collective over it: what is under way ends.
 void close_lane(MPI_Comm);

@@ -1,6 +1,7 @@
 #include "mpi/mpi_gather.hpp"
 
 #include "core/types.hpp"
+#include "mpi/errors_return.hpp"
 #include "mpi/mpi_error.hpp"
 #include "mpi/mpi_wait.hpp"
 #include "mpi/payload_unit.hpp"
@@ -11,30 +12,10 @@ namespace {
 constexpr const char* kWhere =
     "in MPI_Finalize for the others' parts of CRIMP_REPORT and CRIMP_TRACE. Likely a rank has not come to MPI_Finalize yet, or never does";
 
-// What fails here may not reach the program's error handler, which by default ends the job.
-class ErrorsReturn {
- public:
-  ErrorsReturn() {
-    had_ = PMPI_Comm_get_errhandler(MPI_COMM_WORLD, &before_) == MPI_SUCCESS;
-    PMPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  }
-  ~ErrorsReturn() {
-    if (!had_) return;
-    PMPI_Comm_set_errhandler(MPI_COMM_WORLD, before_);
-    PMPI_Errhandler_free(&before_);
-  }
-  ErrorsReturn(const ErrorsReturn&) = delete;
-  ErrorsReturn& operator=(const ErrorsReturn&) = delete;
-
- private:
-  MPI_Errhandler before_ = MPI_ERRHANDLER_NULL;
-  bool had_;
-};
-
 }  // namespace
 
 std::optional<std::vector<std::string>> gather_texts(std::string mine, int rank, int size) {
-  const ErrorsReturn errors;
+  const ErrorsReturn errors(MPI_COMM_WORLD);
   const auto wait = [&](MPI_Request& request) { wait_for(request, rank, size, [] { return std::string(kWhere); }); };
   // Runs work() on rank 0; true on all ranks where it had the memory.
   const auto prepared = [&](auto&& work) {

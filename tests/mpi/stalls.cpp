@@ -27,8 +27,15 @@ void lane(int exchanges) {
   }
   const auto dup = reinterpret_cast<decltype(&MPI_Comm_dup)>(check::in_libmpi("PMPI_Comm_dup"));
   const auto split = reinterpret_cast<decltype(&MPI_Comm_split)>(check::in_libmpi("PMPI_Comm_split"));
+  const auto iallreduce = reinterpret_cast<decltype(&MPI_Iallreduce)>(check::in_libmpi("PMPI_Iallreduce"));
   dup(MPI_COMM_WORLD, &copy);
-  if (exchanges > 0) split(copy, 0, check::rank, &own);
+  int has = 1, all_have = 0;
+  if (exchanges > 0) {
+    MPI_Request request;
+    iallreduce(&has, &all_have, 1, MPI_INT, MPI_MIN, copy, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+  }
+  if (exchanges > 1) split(copy, 0, check::rank, &own);
 }
 
 }  // namespace
