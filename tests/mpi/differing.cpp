@@ -12,12 +12,14 @@ constexpr std::size_t kCount = 400000;  // too long for one exchange
 struct Call {
   const char* name;
   std::size_t count = kCount;
+  const char* beside = nullptr;  // half of the elements are this one's
 };
 
 int reduce(const Call& call, std::vector<float>& x) {
   x.assign(call.count, static_cast<float>(rank + 1));
-  const crimp_segment tensor[] = {{call.name, call.count}};
-  return crimp_allreduce(MPI_IN_PLACE, x.data(), x.size(), CRIMP_FLOAT32, MPI_COMM_WORLD, tensor, 1);
+  const std::size_t half = call.beside ? call.count / 2 : 0;
+  const crimp_segment tensors[] = {{call.name, call.count - half}, {call.beside, half}};
+  return crimp_allreduce(MPI_IN_PLACE, x.data(), x.size(), CRIMP_FLOAT32, MPI_COMM_WORLD, tensors, half ? 2 : 1);
 }
 
 void alike(const Call& call, int times = 1) {
@@ -54,6 +56,16 @@ void levels() {
   alike(large);
 }
 
+// A call of two codecs counts as two. By one algorithm, without which these calls could not meet.
+void parts() {
+  const Call one{"a"}, two{"a", kCount, "b"};
+  CHECK(crimp_set_algorithm(MPI_COMM_WORLD, "allgather") == MPI_SUCCESS);
+  alike(two);
+  differ(two, one);
+  alike(one);
+  alike(two);
+}
+
 }  // namespace
 
 int main() {
@@ -63,5 +75,6 @@ int main() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   codecs();
   levels();
+  parts();
   return check::finish();
 }
