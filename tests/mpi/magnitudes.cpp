@@ -96,6 +96,9 @@ int main(int argc, char** argv) {
   // The largest that are compressed, and what is too large or, in float64, too small.
   uniform<float>(MPI_FLOAT, 1e38, "floats", Fate::exact);
   uniform<double>(MPI_DOUBLE, 1e200, "doubles", Fate::exact);
+  // Up to 2^100 for each rank, or for all where sums are encoded, too.
+  const bool sums = std::string(std::getenv("CRIMP_ALGORITHM")) == "two_shot";
+  uniform<float>(MPI_FLOAT, 1.2e30, "floats", sums ? Fate::exact : Fate::compressed);
   for (const double m : {1e-31, 1e-40, 1e-200}) uniform<double>(MPI_DOUBLE, m, "doubles", Fate::exact);
   // Tensors of all sizes in one buffer, each a thousandth or the thousandfold of the one before; they begin anywhere in
   // a piece.
