@@ -551,6 +551,11 @@ void passes() {
   });
   pass("MPI_Gather", n, n * ranks,
        [&](void* s, void* r) { return MPI_Gather(s, n, MPI_INT, r, n, MPI_INT, root, comm); });
+  pass("MPI_Gather in place", n * ranks, n * ranks, [&](void* s, void* r) {
+    cudaMemcpy(r, s, n * ranks * sizeof(int), cudaMemcpyDefault);
+    return rank == root ? MPI_Gather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, r, n, MPI_INT, root, comm)
+                        : MPI_Gather(s, n, MPI_INT, nullptr, 0, MPI_DATATYPE_NULL, root, comm);
+  });
   pass("MPI_Gatherv", n, spread, [&](void* s, void* r) {
     return MPI_Gatherv(s, counts[static_cast<std::size_t>(rank)], MPI_INT, r, counts.data(), places.data(), MPI_INT,
                        root, comm);
@@ -586,6 +591,11 @@ void passes() {
   });
   pass("MPI_Alltoall", n * ranks, n * ranks,
        [&](void* s, void* r) { return MPI_Alltoall(s, n, MPI_INT, r, n, MPI_INT, comm); });
+  pass("MPI_Alltoall in place", n * ranks, n * ranks, [&](void* s, void* r) {
+    // Not as they lie in the host's memory, which a copy there may come to reuse.
+    cudaMemcpy(r, static_cast<int*>(s) + 1, (n * ranks - 1) * sizeof(int), cudaMemcpyDefault);
+    return MPI_Alltoall(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, r, n, MPI_INT, comm);
+  });
   const std::vector<int> mine(ranks, counts[static_cast<std::size_t>(rank)]);
   std::vector<int> mine_at(ranks);
   for (std::size_t r = 0; r < ranks; ++r) mine_at[r] = static_cast<int>(r * 20);
