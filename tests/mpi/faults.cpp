@@ -1,8 +1,9 @@
 // Failures inside a call, injected by CRIMP_FAULT into the test build of the library, or made by ranks that disagree.
-//   faults HANDLER WHO [COUNT [CALLS]]
+//   faults HANDLER WHO [COUNT [CALLS [scattered]]]
 // HANDLER: return, handler (a user's) or fatal. WHO gets a code from the second call of five, or from so many from the
 // second on: all, none, or one rank's number; `differ`: no fault is needed, the ranks give different counts. Every
 // other call, on every rank, succeeds with the right sum. `once`: four calls, none of which fails; MPI sums the first.
+// scattered: what fails is an MPI_Reduce_scatter_block.
 #include "check.hpp"
 
 using check::rank;
@@ -19,11 +20,12 @@ void handle(MPI_Comm* comm, int* code, ...) {
 
 }  // namespace
 
-int main(int, char** argv) {
+int main(int argc, char** argv) {
   const std::string handler = argv[1], who = argv[2];
   const int count = argv[3] ? std::atoi(argv[3]) : 20000;
   const bool once = who == "once";
   const unsigned failing = once ? 0 : argv[3] && argv[4] ? static_cast<unsigned>(std::atoi(argv[4])) : 1;
+  const bool scattered = argc > 5;
   check::begin();
   MPI_Comm comm;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
@@ -42,7 +44,9 @@ int main(int, char** argv) {
     }
     for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(check::value(i, rank));
     const int n = count + (who == "differ" && rank == check::size - 1 ? 1 : 0);
-    const int rc = MPI_Allreduce(in.data(), out.data(), n, MPI_FLOAT, MPI_SUM, comm);
+    const int rc = scattered
+                       ? MPI_Reduce_scatter_block(in.data(), out.data(), n / check::size, MPI_FLOAT, MPI_SUM, comm)
+                       : MPI_Allreduce(in.data(), out.data(), n, MPI_FLOAT, MPI_SUM, comm);
     CHECK((rc != MPI_SUCCESS) == mine, "code %d", rc);
     if (who == "none") {
       check::native_allreduce(in.data(), plain.data(), count, MPI_FLOAT, MPI_SUM, comm);
