@@ -232,12 +232,22 @@ void Gate::group_as_chosen() {
 
 void Gate::group_by(const std::vector<bool>& begins) {
   members_.clear();
+  together_.clear();
+  std::map<std::pair<std::string, std::int64_t>, int> groups;  // Horovod's
   for (std::size_t i = 0; i < planned_.size(); ++i) {
     if (i == 0 || begins[i]) members_.emplace_back();
     Tensor& t = tensors_[planned_[i]];
     t.group = static_cast<int>(members_.size()) - 1;
     t.place = i;
+    t.together = -1;
     members_.back().push_back(planned_[i]);
+    std::string group = group_of(t.name);
+    if (group.empty()) continue;
+    const auto number = static_cast<int>(together_.size());
+    const auto [known, is_new] = groups.try_emplace({std::move(group), group_size(t.name)}, number);
+    if (is_new) together_.push_back(0);
+    t.together = known->second;
+    ++together_[static_cast<std::size_t>(t.together)];
   }
   left_.assign(members_.size(), 0);
   begin_step();
@@ -252,6 +262,17 @@ void Gate::group_by(const std::vector<bool>& begins) {
   cache_version_ = ~0ull;
 }
 
+std::vector<std::size_t> Gate::lacking() const {
+  std::vector<std::size_t> out = together_;
+  if (out.empty()) return out;
+  for (const int t : tensor_of_bit_) {
+    if (t < 0) continue;
+    const Tensor& tensor = tensors_[static_cast<std::size_t>(t)];
+    if (tensor.group >= 0 && tensor.together >= 0 && !tensor.excluded) --out[static_cast<std::size_t>(tensor.together)];
+  }
+  return out;
+}
+
 void Gate::read_bits(const ResponseCache& cache) {
   if (masks_ != Masks::stale && cache_version_ == cache.version()) return;
   if (cache_version_ != cache.version()) {
@@ -264,6 +285,7 @@ void Gate::read_bits(const ResponseCache& cache) {
   }
   const std::size_t words = (cache.bits() + kStatusBits + 63) / 64;
   for (auto* bits : {&planned_bits_, &group_bits_, &wanted_bits_}) bits->assign(words, 0);
+  const auto lacking = this->lacking();
   std::size_t wanted = 0;
   for (const std::size_t t : members_[current_]) wanted += !tensors_[t].done && !tensors_[t].excluded;
   for (std::size_t b = 0; b < cache.bits(); ++b) {
@@ -272,7 +294,7 @@ void Gate::read_bits(const ResponseCache& cache) {
     if (tensor.group < 0 || tensor.excluded) continue;
     const std::size_t word = (b + kStatusBits) / 64;
     const std::uint64_t bit = std::uint64_t{1} << ((b + kStatusBits) % 64);
-    planned_bits_[word] |= bit;
+    if (tensor.together < 0 || lacking[static_cast<std::size_t>(tensor.together)] == 0) planned_bits_[word] |= bit;
     if (tensor.group != static_cast<int>(current_)) continue;
     group_bits_[word] |= bit;
     if (tensor.done) continue;

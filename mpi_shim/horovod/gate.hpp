@@ -23,8 +23,9 @@
 //   passed   may pass                waiting: the next group is current
 //
 // Horovod's own groups (hvd.grouped_allreduce) stay whole in every plan, or out of it: of a group that it keeps apart
-// it expects all tensors in one cycle, and ends the process where some were held. Under CRIMP_MERGE=auto the plan
-// changes at the end of a step, on all ranks before the same AND (search.hpp); without a plan nothing is held.
+// it expects all tensors in one cycle, and ends the process where some were held. So none of a group is held where one
+// cannot be: it has no bit, as where it has another shape in this step, or has left the plan. Under CRIMP_MERGE=auto
+// the plan changes at the end of a step, on all ranks before the same AND (search.hpp); without a plan nothing is held.
 //
 // The masks of bits are stale after a reduction and when the cache has changed; read_bits() makes them anew.
 #pragma once
@@ -87,6 +88,7 @@ class Gate {
     bool excluded = false, done = false;
     int group = -1;
     std::size_t place = 0;  // among planned_, where it has a group
+    int together = -1;      // likewise: its group of Horovod's, where it is in one
   };
   Tensor& known(const std::string& name, std::uint64_t bytes);
   void forget_others();
@@ -103,6 +105,7 @@ class Gate {
   void begin_step();
   void pass_by();  // groups of which nothing is left to wait for
   void read_bits(const ResponseCache&);
+  std::vector<std::size_t> lacking() const;  // of each of Horovod's groups: tensors that cannot be held
   std::vector<bool> ready(std::span<const std::int64_t> own_bits) const;  // of tensors_
   void note_ready(std::span<const std::int64_t> own_bits, Clock::time_point);
   void open(std::span<const std::int64_t> own_bits);  // the bound is over
@@ -120,6 +123,7 @@ class Gate {
   std::vector<std::size_t> planned_;                // in order, which may be CRIMP_PLAN_FILE's
   std::uint64_t planned_bytes_ = 0;                 // of all of them
   std::vector<std::vector<std::size_t>> members_;   // of each group
+  std::vector<std::size_t> together_;               // tensors of each of Horovod's groups that are planned
   bool holds_ = true;
   std::optional<Search> search_;
   MergeTrials::Plan adopted_;      // the search's last one
@@ -127,8 +131,8 @@ class Gate {
   std::size_t current_ = 0;
   std::vector<int> tensor_of_bit_;
   std::uint64_t cache_version_ = ~0ull;
-  // As Horovod lays out its bits: tensors of the plan; of its current group; those of them that are still to be
-  // reduced.
+  // As Horovod lays out its bits: tensors of the plan that are held; tensors of its current group; those of them that
+  // are still to be reduced.
   std::vector<std::uint64_t> planned_bits_, group_bits_, wanted_bits_;
   enum class Masks { stale, partial, whole };  // partial: something that is wanted has no bit; whole: all of it has
   Masks masks_ = Masks::stale;

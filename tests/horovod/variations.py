@@ -73,6 +73,7 @@ VARIATIONS = {
     "exact_auto_shut": ("--way shut", AUTO | EXACT | {"CRIMP_HOLD_MS": "5000"}),
     "exact_merge_join": ("--way join", MERGE | EXACT),
     "exact_merge_bias": ("--way bias", MERGE | EXACT | {"HOROVOD_DISABLE_GROUP_FUSION": "1"}),
+    "exact_merge_last_batch": ("--way last_batch", MERGE | EXACT | {"HOROVOD_DISABLE_GROUP_FUSION": "1"}),
     "exact_merge_stall": ("--way stall", MERGE | EXACT | {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1"}),
     "exact_merge_stall_hold": ("--way stall", MERGE | EXACT | {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "CRIMP_HOLD_MS": "2500"}),
     "exact_merge_shut": ("--way shut", MERGE | EXACT | {"CRIMP_HOLD_MS": "5000"}),

@@ -555,6 +555,51 @@ TEST_SUITE("horovod_gate") {
     CHECK(gate.groups() == std::vector<std::size_t>{1});
   }
 
+  // Horovod takes all of a group that it keeps apart as soon as one of it is ready on all ranks.
+  TEST_CASE("of Horovod's groups all tensors are held, or none where one cannot be") {
+    ResponseCache cache{1024};
+    Gate gate(MergePlan("all"), milliseconds(50));
+    const std::vector<std::string> names{"a", "w_0of2", "w_1of2", "b"};
+    const auto put = [&](const std::string& name) {
+      Response r;
+      r.names = {name};
+      r.sizes = {250};
+      cache.put(r);
+    };
+    const auto step = [&](const std::vector<std::string>& of) {
+      for (const auto& name : of) gate.reduced(name, 1000);
+    };
+    const auto pass = [&](const std::vector<std::string>& ready) {
+      std::vector<std::int64_t> words{7};
+      for (const auto& name : ready) words[0] |= std::int64_t{8} << cache.bit(name);
+      gate.hold(words, cache, clock_in_hand);
+      std::vector<std::string> left;
+      for (const auto& name : ready)
+        if (words[0] & std::int64_t{8} << cache.bit(name)) left.push_back(name);
+      return left;
+    };
+    const std::vector<std::string> none, first{"w_0of2"}, both{"w_0of2", "w_1of2"};
+    for (const auto& name : names) put(name);
+    for (int i = 0; i < 5; ++i) step(names);
+    REQUIRE(gate.groups() == std::vector<std::size_t>{4});
+    now = {};
+    CHECK(pass(both) == none);
+    for (int i = 0; i < 2; ++i) {  // one of it has another shape, and goes to the coordinator
+      cache.erase(cache.bit("w_1of2"));
+      cache.deal_bits_again();
+      CHECK(pass(first) == first);
+      CHECK(pass({"a", "w_0of2", "b"}) == first);
+      now += milliseconds(51);
+      CHECK(pass({"a", "w_0of2", "b"}).size() == 3);
+      put("w_1of2");
+      step(names);
+    }
+    // Two steps were held for w_1of2, which has left the plan.
+    CHECK(pass(both) == both);
+    CHECK(pass({"a", "w_0of2", "w_1of2"}) == both);
+    CHECK(pass({"a", "b", "w_0of2", "w_1of2"}).size() == 4);
+  }
+
   // The gates of all ranks between a simulated Horovod and itself: the same calls on all, and a step of as many calls
   // as the plan has groups.
   TEST_CASE("merged calls carry the plan's tensors, and the decoder counts them") {
