@@ -364,6 +364,18 @@ void Gate::note_ready(std::span<const std::int64_t> own_bits, Clock::time_point 
     if (is_ready[t]) search_->ready(tensors_[t].place, now);
 }
 
+std::size_t Gate::unmerged() const {
+  if (!planned()) return 0;
+  return static_cast<std::size_t>(
+      std::count_if(planned_.begin(), planned_.end(), [&](std::size_t t) { return tensors_[t].excluded; }));
+}
+
+bool Gate::missed(Tensor& tensor) {
+  if (step_ - tensor.miss >= kForgotten) tensor.missed = 0;
+  tensor.miss = step_;
+  return ++tensor.missed >= kMissed;
+}
+
 void Gate::open(std::span<const std::int64_t> own_bits) {
   release(Release::deadline);
   hold_ = Hold::open;
@@ -372,13 +384,15 @@ void Gate::open(std::span<const std::int64_t> own_bits) {
   const auto wanted = [&](std::size_t t) { return !tensors_[t].done && !tensors_[t].excluded; };
   const bool complete =
       std::none_of(group.begin(), group.end(), [&](std::size_t t) { return wanted(t) && !is_ready[t]; });
+  bool leaves = false;
   for (const std::size_t t : group) {
     Tensor& tensor = tensors_[t];
     if (!wanted(t) || (!complete && is_ready[t]) || std::exchange(tensor.deadline, step_) == step_) continue;
-    if (complete ? ++tensor.awaited < kAwaited : ++tensor.missed < kMissed) continue;
-    tensor.excluded = true;
+    if (complete ? ++tensor.awaited < kAwaited : !missed(tensor)) continue;
+    tensor.excluded = leaves = true;
     --left_[current_];
   }
+  if (leaves && !search_) late_(unmerged(), planned_.size());
 }
 
 }  // namespace crimp::horovod

@@ -7,9 +7,9 @@
 //
 // Never held: anything while this rank reports shutdown, uncached or invalid tensors (new tensors, hvd.join and stall
 // warnings show as these); tensors outside the plan; and nothing for longer than the bound while no tensor of the plan
-// is reduced, after which all pass until one is. Tensors that made the bound run out in two steps leave the plan, and
-// those for which other ranks did in four steps one after the other. Which group is current follows from what was
-// reduced, so all ranks agree but for tensors that have left; what is held is each rank's own matter.
+// is reduced, after which all pass until one is. Tensors that made the bound run out in two steps of eight leave the
+// plan, and those for which other ranks did in four steps one after the other. Which group is current follows from what
+// was reduced, so all ranks agree but for tensors that have left; what is held is each rank's own matter.
 //
 //   Hold     this rank               becomes
 //   closed   lets everything pass    holding: tensors are ready that must wait
@@ -31,6 +31,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -48,8 +49,9 @@ namespace crimp::horovod {
 
 class Gate {
  public:
-  // leader: of a plan that is searched.
+  // leader: of a plan that is searched; but for what is late, of any.
   Gate(const MergePlan& plan, std::chrono::milliseconds bound, Leader leader = {}) : plan_(plan), bound_(bound) {
+    late_ = std::move(leader.late);
     if (plan.searched()) search_.emplace(std::move(leader));
   }
 
@@ -62,6 +64,7 @@ class Gate {
   // Of the codecs that the tensor's rule leaves; the same on all ranks.
   std::uint8_t codec(const std::string& tensor) const;
   bool planned() const { return holds_ && !members_.empty(); }
+  std::size_t unmerged() const;                               // tensors that have left the plan on this rank
   std::size_t remembered() const { return tensors_.size(); }  // names
   // A data call of so many bytes of tensors took so long here.
   void called(std::uint64_t bytes, double s) {
@@ -78,13 +81,16 @@ class Gate {
   // Steps with a deadline behind which a tensor leaves the plan: of one that is not ready here, and of one that other
   // ranks lack. Who lacks it knows first, and lets the others of its group pass from then on.
   static constexpr std::uint32_t kMissed = 2, kAwaited = 4;
+  // Steps behind which a deadline of the first kind is forgotten. One tensor that is late now and then costs no more
+  // than the bound in so many steps.
+  static constexpr std::uint64_t kForgotten = 8;
   // Tensors that are remembered: beside the plan's, at least; and at most, whatever they are.
   static constexpr std::size_t kOthers = 1024, kMost = 65536;
   struct Tensor {
     std::string name;
     std::uint64_t bytes;
     std::uint32_t reductions = 0, missed = 0, awaited = 0;
-    std::uint64_t deadline = 0;  // the step that had one of it
+    std::uint64_t deadline = 0, miss = 0;  // the step that had one of it, and one that counted as missed
     bool excluded = false, done = false;
     int group = -1;
     std::size_t place = 0;  // among planned_, where it has a group
@@ -109,6 +115,7 @@ class Gate {
   std::vector<bool> ready(std::span<const std::int64_t> own_bits) const;  // of tensors_
   void note_ready(std::span<const std::int64_t> own_bits, Clock::time_point);
   void open(std::span<const std::int64_t> own_bits);  // the bound is over
+  bool missed(Tensor&);                               // in this step; true: too often
   void release(Release why) { ++releases_[static_cast<std::size_t>(why)]; }
 
   MergePlan plan_;
@@ -125,6 +132,7 @@ class Gate {
   std::vector<std::vector<std::size_t>> members_;   // of each group
   std::vector<std::size_t> together_;               // tensors of each of Horovod's groups that are planned
   bool holds_ = true;
+  std::function<void(std::size_t unmerged, std::size_t tensors)> late_;
   std::optional<Search> search_;
   MergeTrials::Plan adopted_;      // the search's last one
   std::vector<std::size_t> left_;  // of each: still to be reduced in this step

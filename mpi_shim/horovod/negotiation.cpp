@@ -112,6 +112,7 @@ void Negotiation::expect(Response fused) {
 Record Negotiation::record() const {
   Record record = record_;
   record.groups = gate_.groups();
+  record.unmerged = gate_.unmerged();
   record.releases = gate_.releases();
   record.search = gate_.search();
   record.plans = gate_.turns();

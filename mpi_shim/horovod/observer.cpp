@@ -1,5 +1,7 @@
 #include "horovod/observer.hpp"
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <span>
 #include <string>
@@ -40,7 +42,14 @@ std::shared_ptr<RecordedPlans> recorded_plans() {
   return recorded;
 }
 
-// Of plans that are searched.
+std::string late_line(std::size_t unmerged, std::size_t tensors, const Settings& settings) {
+  return fmt::format(
+      "CRIMP_MERGE={}: {} of {} tensors came later than CRIMP_HOLD_MS={} ms after the first of their group and are "
+      "merged no more; a larger CRIMP_HOLD_MS keeps them",
+      settings.merge, unmerged, tensors, settings.hold_ms);
+}
+
+// Of plans that are searched, and of what is late.
 Leader leader_of(MPI_Comm comm, int ranks, const Options& options, int ranks_per_host) {
   int rank = 0;
   PMPI_Comm_rank(comm, &rank);
@@ -56,6 +65,13 @@ Leader leader_of(MPI_Comm comm, int ranks, const Options& options, int ranks_per
   leader.warn = [](const std::string& problem) {
     static std::atomic<bool> said{false};
     if (!said.exchange(true)) log(LogLevel::warn, problem);
+  };
+  leader.late = [here = leader.here](std::size_t unmerged, std::size_t tensors) {
+    static std::atomic<bool> said[2] = {};
+    if (said[here].exchange(true)) return;
+    logged("tensors that are merged no more", [&] {  // on all ranks alike, more often than not: one line is enough
+      log(here ? LogLevel::info : LogLevel::debug, late_line(unmerged, tensors, Runtime::get().settings()));
+    });
   };
   if (leader.here) leader.recorded = recorded_plans();
   leader.codecs = Runtime::get().codecs_to_choose_from();

@@ -49,7 +49,10 @@ void Record::add(const Record& other) {
   for (std::size_t i = 0; i < unexplained.size(); ++i) unexplained[i] += other.unexplained[i];
   for (std::size_t i = 0; i < releases.size(); ++i) releases[i] += other.releases[i];
   const auto tensors = [](const auto& sizes) { return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}); };
-  if (tensors(other.groups) > tensors(groups)) groups = other.groups;
+  if (tensors(other.groups) > tensors(groups)) {
+    groups = other.groups;
+    unmerged = other.unmerged;
+  }
   if (other.search && (!search || other.search->tensors > search->tensors)) search = other.search;
   plans.insert(plans.end(), other.plans.begin(), other.plans.end());
 }
@@ -75,6 +78,7 @@ std::string SearchRecord::line() const {
 
 std::string Record::json() const {
   nlohmann::json merge{{"groups", groups},
+                       {"unmerged", unmerged},
                        {"calls", merged_calls},
                        {"tensors", merged_tensors},
                        {"releases", object(releases, kReleaseNames)}};
@@ -107,8 +111,9 @@ std::string Record::clause() const {
   if (const std::string why = list(unexplained, kUnexplainedTexts); !why.empty())
     text += fmt::format(" (unknown: {}; {} times known again)", why, heals);
   if (!groups.empty())
-    text += fmt::format(", {} tensors merged into {} calls by a plan of {} groups (held until: {})", merged_tensors,
-                        merged_calls, groups.size(), list(releases, kReleaseTexts));
+    text += fmt::format(", {} tensors merged into {} calls by a plan of {} groups (held until: {}){}", merged_tensors,
+                        merged_calls, groups.size(), list(releases, kReleaseTexts),
+                        unmerged ? fmt::format(", {} of its tensors merged no more", unmerged) : "");
   if (search && search->settled) text += "; " + search->line();
   return text;
 }

@@ -56,6 +56,7 @@ struct Record {
   // Under a merge plan: calls of known tensors and how many those were, tensors of each group, what ended holding.
   std::uint64_t merged_calls = 0, merged_tensors = 0;
   std::vector<std::size_t> groups;
+  std::size_t unmerged = 0;  // of the groups' tensors, in the end on this rank: they came too late too often
   std::array<std::uint64_t, static_cast<std::size_t>(Release::count)> releases{};
   std::optional<SearchRecord> search;
   std::vector<PlanTurns> plans;  // of the steps, where plans are searched; one communicator after another

@@ -37,8 +37,10 @@ struct Leader {
   std::shared_ptr<const PlanFile> file = nullptr;
   SavedPlan key = {};
   std::function<void(const std::string&)> warn = [](const std::string&) {};  // of the file, and of what is recorded
-  std::uint8_t codecs = 1;                                                   // that rules leave to choose from, at most
-  std::shared_ptr<RecordedPlans> recorded = nullptr;                         // null: no job is repeated
+  // Tensors have left a plan that is not searched, of so many. Trials see by themselves what a plan without them takes.
+  std::function<void(std::size_t unmerged, std::size_t tensors)> late = [](std::size_t, std::size_t) {};
+  std::uint8_t codecs = 1;                            // that rules leave to choose from, at most
+  std::shared_ptr<RecordedPlans> recorded = nullptr;  // null: no job is repeated
 };
 
 // Where groups may begin among tensors in this order: not in the middle of a group of Horovod's, nor between two parts

@@ -210,6 +210,31 @@ TEST_SUITE("horovod_gate") {
     CHECK(net.pass("ab") == "ab");
   }
 
+  TEST_CASE("a tensor that makes the bound run out once in eight steps stays in the plan, twice in them it does not") {
+    for (const int each : {7, 8}) {
+      CAPTURE(each);
+      std::vector<std::pair<std::size_t, std::size_t>> said;
+      Leader leader;
+      leader.late = [&](std::size_t unmerged, std::size_t tensors) { said.emplace_back(unmerged, tensors); };
+      Net net("all", "abc", 50, leader);
+      now = {};
+      for (int step = 0; step < 40; ++step) {
+        const bool late = step % each == 0 && (each == 8 || step < 8);
+        if (late) {
+          CHECK(net.pass("a") == "");
+          now += milliseconds(51);
+          CHECK(net.pass("a") == "a");
+        }
+        net.reduce("abc");
+        CHECK(net.gate.unmerged() == (each == 8 || step < 7 ? 0 : 2));
+      }
+      CHECK(net.count(Release::deadline) == (each == 8 ? 5 : 2));
+      CHECK(net.pass("a") == (each == 8 ? "" : "a"));
+      if (each == 7) CHECK(said == std::vector{std::pair<std::size_t, std::size_t>(2, 3)});
+      else CHECK(said.empty());
+    }
+  }
+
   TEST_CASE("for a group of which all have left the plan nothing is held in later steps") {
     for (const auto& [plan, all, rest] :
          {std::array{"cuts=1,3", "abcde", "bcde"}, std::array{"cuts=2", "abcd", "cd"}}) {

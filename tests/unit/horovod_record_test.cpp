@@ -22,6 +22,7 @@ TEST_SUITE("horovod_record") {
     r.heals = 2;
     r.merged_calls = 20, r.merged_tensors = 1400;
     r.groups = {40, 30};
+    r.unmerged = 6;
     r.releases[static_cast<std::size_t>(Release::complete)] = 19;
     r.releases[static_cast<std::size_t>(Release::deadline)] = 1;
     return r;
@@ -38,6 +39,7 @@ TEST_SUITE("horovod_record") {
     CHECK(h["unexplained_why"]["type_differs"] == 0);
     CHECK(h["heals"] == 2);
     CHECK(h["merge"]["groups"] == json{40, 30});
+    CHECK(h["merge"]["unmerged"] == 6);
     CHECK(h["merge"]["calls"] == 20);
     CHECK(h["merge"]["tensors"] == 1400);
     CHECK(h["merge"]["releases"]["complete"] == 19);
@@ -47,18 +49,20 @@ TEST_SUITE("horovod_record") {
     CHECK(has(sample().clause(), "7 another count"));
     CHECK(has(sample().clause(), "2 times known again"));
     CHECK(has(sample().clause(), "1400 tensors merged into 20 calls by a plan of 2 groups"));
-    CHECK(has(sample().clause(), "1 CRIMP_HOLD_MS was over"));
+    CHECK(has(sample().clause(), "1 CRIMP_HOLD_MS was over), 6 of its tensors merged no more"));
   }
 
   TEST_CASE("communicators are added; the plan with more tensors is named") {
     Record other, sum = sample();
     other.explained = 5;
     other.groups = {3};
+    other.unmerged = 2;
     sum.add(other);
     const json h = json::parse(sum.json());
     CHECK(h["explained"] == 95);
     CHECK(h["unexplained"] == 10);
     CHECK(h["merge"]["groups"] == json{40, 30});
+    CHECK(h["merge"]["unmerged"] == 6);
     CHECK_FALSE(has(Record().clause(), "merged"));
   }
 
