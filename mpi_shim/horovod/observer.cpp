@@ -9,6 +9,7 @@
 #include "core/log.hpp"
 #include "horovod/negotiation.hpp"
 #include "mpi/mpi_error.hpp"
+#include "mpi/mpi_wait.hpp"
 #include "mpi/runtime.hpp"
 
 namespace crimp::horovod {
@@ -55,8 +56,13 @@ Leader leader_of(MPI_Comm comm, int ranks, const Options& options, int ranks_per
   PMPI_Comm_rank(comm, &rank);
   Leader leader;
   leader.here = rank == 0;
-  leader.broadcast = [comm](std::span<std::uint8_t> bytes) {
-    check_mpi(PMPI_Bcast(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, 0, comm), "MPI_Bcast");
+  leader.broadcast = [comm, rank, ranks](std::span<std::uint8_t> bytes) {
+    MPI_Request request;
+    check_mpi(PMPI_Ibcast(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, 0, comm, &request), "MPI_Ibcast");
+    wait_for(request, rank, ranks, [] {
+      return "for rank 0's merge plan (CRIMP_MERGE=auto): rank 0 is late, stopped or dead, or its CRIMP_PLAN_FILE lies "
+             "on a file system that hangs";
+    });
   };
   leader.learnt = [] { return Runtime::get().report.learnt(); };
   leader.chosen = [](const SearchRecord& record) {

@@ -6,9 +6,11 @@
 //   stalls late S         rank 1 comes S seconds late to a call, and as late to MPI_Finalize: right, only slow
 //   stalls lane N         rank 1 makes a communicator, and takes part in N exchanges that give it a thread, past Crimp
 //   stalls preload        nothing is wrong with the program
+//   stalls plan N         Horovod, played: rank 0 does not come to the AND behind N lists, where it tells its plan
 #include <unistd.h>
 
 #include "check.hpp"
+#include "played_horovod.hpp"
 
 namespace {
 
@@ -38,6 +40,16 @@ void lane(int exchanges) {
   if (exchanges > 1) split(copy, 0, check::rank, &own);
 }
 
+void plan(int lists) {
+  const check::PlayedHorovod horovod;
+  for (int i = 0;; ++i) {
+    if (i == lists && check::rank == 0) pause();
+    long long words[] = {5, 0};  // something is not cached
+    MPI_Allreduce(MPI_IN_PLACE, words, 2, MPI_LONG_LONG_INT, MPI_BAND, horovod.comm);
+    horovod.announce({{"first", kCount}, {"second", kCount}});
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -55,6 +67,7 @@ int main(int argc, char** argv) {
     MPI_Finalize();
     return status;
   }
+  if (mode == "plan") plan(number);
   if (mode == "lane") {
     lane(number);
     return check::finish();
