@@ -35,6 +35,17 @@ nlohmann::json object(const Counts& counts, const Names& names) {
   return out;
 }
 
+// Both numbers are of one time: of the trials, or of the windows behind them.
+std::string step_text(const SearchRecord& of) {
+  if (of.windows)
+    return fmt::format("{:.2f} ms under {}, without a plan {:.2f}, in windows of {} steps", 1e3 * of.windows->under_s,
+                       of.chosen.plan.holds ? "it" : "the best plan", 1e3 * of.windows->without_s,
+                       MergeTrials::kWindow);
+  const std::string chosen = fmt::format("{:.2f} ms", 1e3 * of.chosen.step_s);
+  if (!of.chosen.plan.holds) return chosen;
+  return chosen + fmt::format(", without a plan {:.2f}", of.tried.empty() ? 0.0 : 1e3 * of.tried.front().step_s);
+}
+
 }  // namespace
 
 std::uint64_t Record::unexplained_calls() const {
@@ -72,8 +83,7 @@ std::string SearchRecord::line() const {
   if (searches == 0)
     return fmt::format("CRIMP_MERGE=auto: {}, the plan of an earlier run, by CRIMP_PLAN_FILE; a step took {:.2f} ms",
                        what, 1e3 * chosen.step_s);
-  return fmt::format("CRIMP_MERGE=auto: {}; a step takes {:.2f} ms, without a plan {:.2f}, found in {} steps", what,
-                     1e3 * chosen.step_s, tried.empty() ? 0.0 : 1e3 * tried.front().step_s, steps);
+  return fmt::format("CRIMP_MERGE=auto: {}; a step takes {}, found in {} steps", what, step_text(*this), steps);
 }
 
 std::string Record::json() const {

@@ -45,9 +45,10 @@ struct SearchRecord {
   std::uint64_t searches = 0, steps = 0;  // 0: the plan is CRIMP_PLAN_FILE's; steps: of the last search
   std::size_t tensors = 0;
   Tried chosen;
-  std::vector<Tried> tried;  // the first without a plan
-  StepTrace trace;           // of the last search; of no steps: there is none
-  std::string line() const;  // for people, once settled
+  std::optional<MergeTrials::Windows> windows;  // that a doubt of the chosen plan was decided by
+  std::vector<Tried> tried;                     // the first without a plan
+  StepTrace trace;                              // of the last search; of no steps: there is none
+  std::string line() const;                     // for people, once settled
 };
 
 struct Record {

@@ -280,7 +280,8 @@ void Search::called(std::uint64_t bytes, double s) {
 std::optional<SearchRecord> Search::record() const {
   if (!trials_) return {};
   SearchRecord out;
-  out.settled = trials_->watching();
+  out.settled = trials_->watching() && !trials_->doubting();
+  out.windows = trials_->windows();
   out.searches = trials_->searches();
   out.steps = trials_->searched_steps();
   out.tensors = reduced_.size();

@@ -48,6 +48,7 @@ void MergeTrials::begin(const Plan* until_now) {
   calls_.clear();
   of_step_.clear();
   without_s_ = 0;
+  windows_.reset();
   searched_ = false;
   ready_s_.assign(unit_bytes_.size(), {});
   searched_steps_ = 0;
@@ -256,6 +257,7 @@ void MergeTrials::choose() {
 bool MergeTrials::settle(double median_s) {
   if (const auto doubted = std::exchange(doubted_, {})) {
     const bool gains = doubted->second < median_s * (1 - kGain);
+    windows_ = {doubted->second, median_s};
     if (gains) chosen_ = doubted->first;
     reference_s_ = gains ? doubted->second : median_s;
     return !gains;

@@ -75,6 +75,12 @@ class MergeTrials {
   bool next();
 
   bool watching() const { return watching_; }
+  bool doubting() const { return doubted_.has_value(); }  // watching no plan, which is not chosen yet
+  // Medians of the windows that the doubt was decided by; nothing: there was none, or it is not over.
+  struct Windows {
+    double under_s = 0, without_s = 0;
+  };
+  const std::optional<Windows>& windows() const { return windows_; }
   double chosen_s() const { return reference_s_; }  // the median of a step under the chosen plan; 0: not measured yet
   const std::vector<Candidate>& candidates() const { return candidates_; }
   std::uint64_t searched_steps() const { return searched_steps_; }  // of the last search
@@ -109,6 +115,7 @@ class MergeTrials {
   double reference_s_ = 0, without_s_ = 0;  // without_s_: of a step without a plan, as tried; 0: not known
   // What was chosen and is held against no plan, and the median of its first window.
   std::optional<std::pair<Plan, double>> doubted_;
+  std::optional<Windows> windows_;
   std::vector<double> turn_s_;
   unsigned in_turn_ = 0;
   std::map<std::pair<std::uint8_t, int>, std::vector<Curve::Point>> calls_;  // by codec and half octaves of bytes

@@ -921,6 +921,31 @@ TEST_SUITE("horovod_gate") {
     CHECK(first.gate.search().value().searches == 1);
   }
 
+  TEST_CASE("while a plan is held against none the search is not over, and its line says what decided") {
+    Saved saved;
+    now = {};
+    Net first("auto", "abcd", 100, saved.first()), second("auto", "abcd", 100, saved.second());
+    for (Net* net : {&first, &second}) net->pass("");
+    const auto search = [&] { return first.gate.search().value(); };
+    const auto until = [&](bool settled, milliseconds with_plan, milliseconds without) {
+      for (int step = 0; step < 300 && search().settled != settled; ++step)
+        steps(first, second, 1, search().chosen.plan.holds ? with_plan : without, "abcd");
+      CHECK(search().settled == settled);
+    };
+    until(true, milliseconds(10), milliseconds(20));
+    CHECK(search().chosen.plan.holds);
+    CHECK(saved.chosen.size() == 1);
+    until(false, milliseconds(30), milliseconds(20));
+    CHECK(search().searches == 1);
+    CHECK(saved.chosen.size() == 1);
+    until(true, milliseconds(30), milliseconds(21));
+    CHECK_FALSE(search().chosen.plan.holds);
+    REQUIRE(saved.chosen.size() == 2);
+    CHECK(saved.chosen[1] == search().line());
+    CHECK(saved.chosen[1].find("; a step takes 30.00 ms under the best plan, without a plan 21.00,") !=
+          std::string::npos);
+  }
+
   TEST_CASE("a plan of the file whose steps take otherwise is searched again, and replaced in the file") {
     Saved saved;
     now = {};

@@ -66,6 +66,24 @@ TEST_SUITE("horovod_record") {
     CHECK_FALSE(has(Record().clause(), "merged"));
   }
 
+  TEST_CASE("the line of a search names two times of a step only where they are of a plan and of none") {
+    SearchRecord s;
+    s.settled = true;
+    s.searches = 1, s.steps = 120, s.tensors = 7;
+    s.chosen.step_s = 61.04e-3;
+    s.tried.push_back({{}, "no plan", 87.52e-3, 12});
+    CHECK(has(s.line(), "no plan, as none gained a hundredth of the step on it; a step takes 61.04 ms, found in 120"));
+    s.windows = MergeTrials::Windows{61.5e-3, 61.04e-3};
+    CHECK(has(s.line(),
+              "none gained a hundredth of the step on it; a step takes 61.50 ms under the best plan, without "
+              "a plan 61.04, in windows of 50 steps, found in 120 steps"));
+    s.chosen.plan.holds = true;
+    s.windows = MergeTrials::Windows{61.04e-3, 70e-3};
+    CHECK(has(s.line(), "7 tensors in one group; a step takes 61.04 ms under it, without a plan 70.00, in windows of"));
+    s.windows.reset();
+    CHECK(has(s.line(), "7 tensors in one group; a step takes 61.04 ms, without a plan 87.52, found in 120 steps"));
+  }
+
   TEST_CASE("a report without Horovod has no such section, one with it has it whole") {
     Report report;
     CHECK_FALSE(json::parse(report.json()).contains("horovod"));

@@ -281,7 +281,11 @@ TEST_SUITE("merge_trials") {
       };
       CHECK_FALSE(window());
       CHECK(trials.watching());
-      return std::pair{std::move(trials), window()};
+      CHECK(trials.doubting() == !trials.plan().holds);
+      CHECK_FALSE(trials.windows());
+      const bool told = window();
+      CHECK_FALSE(trials.doubting());
+      return std::pair{std::move(trials), told};
     };
     const double none_s = m.own_plan_s;
     auto [worse, told] = settle(1.2 * none_s, none_s);
@@ -289,16 +293,22 @@ TEST_SUITE("merge_trials") {
     CHECK_FALSE(worse.plan().holds);
     CHECK(worse.chosen_s() == none_s);
     CHECK(worse.watching());
+    REQUIRE(worse.windows());
+    CHECK(worse.windows()->under_s == 1.2 * none_s);
+    CHECK(worse.windows()->without_s == none_s);
     // All steps have become longer, and the plan is the better one still.
     auto [better, silent] = settle(1.2 * none_s, 2.4 * none_s);
     CHECK_FALSE(silent);
     CHECK(better.plan().holds);
     CHECK(better.chosen_s() == 1.2 * none_s);
+    REQUIRE(better.windows());
+    CHECK(better.windows()->without_s == 2.4 * none_s);
     // Who gains as much as was seen is not asked.
     auto [good, quiet] = settle(0.5 * none_s, none_s);
     CHECK_FALSE(quiet);
     CHECK(good.plan().holds);
     CHECK(good.chosen_s() == 0.5 * none_s);
+    CHECK_FALSE(good.windows());
   }
 
   TEST_CASE("ten thousand tensors are planned in less than the steps' time, by some of their places") {
