@@ -97,9 +97,9 @@ void Negotiation::invalid_bits(std::span<const std::int64_t> words) {
       cache_.erase(w * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
 }
 
-void Negotiation::expect(Response fused) {
+void Negotiation::expect(Response fused, Behind behind) {
   if (fused.type == Response::allreduce) {
-    if (gate_.planned()) {
+    if (behind == Behind::bits && gate_.planned()) {
       ++record_.merged_calls;
       record_.merged_tensors += fused.names.size();
     }
@@ -210,7 +210,7 @@ void Negotiation::fuse(std::vector<const Response*>& waiting) {
                        waiting.begin() + static_cast<std::ptrdiff_t>(left),
                        waiting.begin() + static_cast<std::ptrdiff_t>(i));
     begin += 1 + i - left;
-    expect(std::move(head));
+    expect(std::move(head), Behind::bits);
   }
 }
 
@@ -255,7 +255,7 @@ void Negotiation::broadcast(const void* bytes, std::size_t size) {
   if (!list) return lose_mirror();
   const bool put = cached && mirror_ == Mirror::kept;
   for (const Response& r : *list) {
-    if (r.type == Response::allreduce || r.type == Response::adasum) expect(r);
+    if (r.type == Response::allreduce || r.type == Response::adasum) expect(r, cached ? Behind::bits : Behind::nothing);
     const bool cacheable = r.type == Response::allreduce || r.type == Response::allgather ||
                            r.type == Response::adasum || r.type == Response::alltoall;
     if (put && cacheable && !r.names.empty() && r.devices.size() == static_cast<std::size_t>(ranks_))

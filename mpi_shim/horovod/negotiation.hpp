@@ -88,7 +88,9 @@ class Negotiation {
   void lose_mirror();
   void tune(const void* parameters);
   std::int64_t threshold() const;
-  void expect(Response fused);  // to be reduced next
+  // Without an AND nothing has been held for a plan.
+  enum class Behind { bits, nothing };
+  void expect(Response fused, Behind);  // to be reduced next
 
   int ranks_;
   Options options_;

@@ -89,6 +89,19 @@ Leader leader_of(MPI_Comm comm, int ranks, const Options& options, int ranks_per
   return leader;
 }
 
+// Once a process, and by the first communicator's rank 0 alone where all ranks have met the same one first.
+void say_unheld(MPI_Comm comm) {
+  static std::atomic<bool> met{false};
+  int rank = 0;
+  PMPI_Comm_rank(comm, &rank);
+  if (met.exchange(true) || rank != 0) return;
+  logged("CRIMP_MERGE", [] {
+    log(LogLevel::warn,
+        "CRIMP_MERGE has no effect with HOROVOD_CACHE_CAPACITY=0: tensors are held back in Horovod's ready bits, which "
+        "it has of cached tensors only. Leave HOROVOD_CACHE_CAPACITY out");
+  });
+}
+
 }  // namespace
 
 constinit std::atomic<Observer*> Observer::made_{nullptr};
@@ -152,6 +165,7 @@ Negotiation* Observer::find(MPI_Comm comm, bool make) {
   MergePlan plan = runtime.merge_plan();
   // Of a library that was loaded late nobody has compared this rank's settings but the communicator's session.
   if (plan.searched() && runtime.late() && !runtime.known_session(comm)) plan = MergePlan();
+  if (!plan.off() && options.cache_capacity == 0) say_unheld(comm);
   if (plan.searched()) searches_.store(true, std::memory_order_relaxed);
   auto* made = new Negotiation(size, options, plan, std::chrono::milliseconds(runtime.settings().hold_ms), threshold,
                                leader_of(comm, size, options, ranks_per_host));

@@ -120,10 +120,13 @@ std::string Record::clause() const {
       fmt::format("Horovod: the tensors of {} of {} data calls known", explained, explained + unexplained_calls());
   if (const std::string why = list(unexplained, kUnexplainedTexts); !why.empty())
     text += fmt::format(" (unknown: {}; {} times known again)", why, heals);
-  if (!groups.empty())
-    text += fmt::format(", {} tensors merged into {} calls by a plan of {} groups (held until: {}){}", merged_tensors,
-                        merged_calls, groups.size(), list(releases, kReleaseTexts),
-                        unmerged ? fmt::format(", {} of its tensors merged no more", unmerged) : "");
+  if (!groups.empty()) {
+    text += fmt::format(", {} tensors merged into {} calls by a plan of {} groups", merged_tensors, merged_calls,
+                        groups.size());
+    if (const std::string until = list(releases, kReleaseTexts); !until.empty())
+      text += fmt::format(" (held until: {})", until);
+    if (unmerged) text += fmt::format(", {} of its tensors merged no more", unmerged);
+  }
   if (search && search->settled) text += "; " + search->line();
   return text;
 }

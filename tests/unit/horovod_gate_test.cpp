@@ -667,6 +667,26 @@ TEST_SUITE("horovod_gate") {
     CHECK(record.releases[static_cast<std::size_t>(Release::deadline)] == 0);
   }
 
+  TEST_CASE("calls count as merged behind an AND only, without which nothing was held") {
+    const auto list = response_list({{"a", 256}, {"b", 256}});
+    const std::vector<std::int64_t> uncached{5};
+    for (const std::size_t capacity : {0, 1024}) {
+      horovod::Options options;
+      options.cache_capacity = capacity;
+      Negotiation n(2, options, MergePlan("all"), milliseconds(100));
+      for (int step = 0; step < 10; ++step) {
+        if (capacity) n.ready_bits(uncached);
+        n.gathered();
+        n.broadcast(list.data(), list.size());
+        CHECK(n.data_call(512, Dtype::f32)->known());
+      }
+      CHECK(n.record().explained == 10);
+      CHECK(n.record().groups == std::vector<std::size_t>{2});
+      CHECK((n.record().merged_calls > 0) == (capacity > 0));
+      CHECK((n.record().merged_tensors > 0) == (capacity > 0));
+    }
+  }
+
   // Rank 0's plans reach all ranks before the same AND, whatever clocks say; every call stays explained.
   TEST_CASE("a searched plan changes on all ranks at once") {
     HorovodRun run;

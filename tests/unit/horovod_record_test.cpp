@@ -50,6 +50,10 @@ TEST_SUITE("horovod_record") {
     CHECK(has(sample().clause(), "2 times known again"));
     CHECK(has(sample().clause(), "1400 tensors merged into 20 calls by a plan of 2 groups"));
     CHECK(has(sample().clause(), "1 CRIMP_HOLD_MS was over), 6 of its tensors merged no more"));
+    Record unheld = sample();
+    unheld.releases = {};
+    CHECK(has(unheld.clause(), "by a plan of 2 groups"));
+    CHECK_FALSE(has(unheld.clause(), "held until"));
   }
 
   TEST_CASE("communicators are added; the plan with more tensors is named") {
