@@ -9,7 +9,7 @@
 namespace crimp {
 
 std::uint16_t DelayNote::coded(double us) {
-  auto whole = static_cast<std::uint64_t>(std::clamp(us, 1.0, static_cast<double>(kMostWait)));
+  auto whole = static_cast<std::uint64_t>(std::clamp(us, 1.0, static_cast<double>(kMostPeriod)));
   std::uint16_t exponent = 0;
   for (; whole > 0x7ff; whole >>= 1) ++exponent;
   return static_cast<std::uint16_t>(exponent << 11 | whole);
@@ -136,7 +136,10 @@ void DelayControl::ended(std::uint64_t bytes, Clock::time_point begun, const Del
   c.timed = true;
   c.begun = begun;
   c.wait_s = wait_s;
-  if (gain >= 0) c.gain = c.gains++ == 0 ? gain : c.gain + (gain - c.gain) / 4;
+  if (gain >= 0) {
+    c.gain = c.gains == 0 ? gain : c.gain + (gain - c.gain) / 4;
+    c.gains = std::min(c.gains + 1, kWindow);
+  }
   ++c.calls;
   ++c.calls_at[static_cast<std::size_t>(c.level)];
   c.usual_others = std::exchange(c.others, 0);

@@ -21,7 +21,8 @@ struct DelayNote {
   std::uint16_t period = 0;  // coded(): since the class's last call began; 0: nothing is said
   std::uint32_t wait = 0;    // microseconds in the last call, 31 bits; the highest: too little of the values is sent
   static constexpr std::uint32_t kLossy = 1u << 31, kMostWait = kLossy - 1;
-  // Eleven bits of significand, five of exponent, to 2^31 microseconds; rising with the microseconds, at least 1.
+  static constexpr std::uint64_t kMostPeriod = std::uint64_t{0x7ff} << 31;  // 50 days
+  // Eleven bits of significand, five of exponent, to kMostPeriod; rising with the microseconds, at least 1.
   static std::uint16_t coded(double us);
   static double us_of(std::uint16_t code);
   bool operator==(const DelayNote&) const = default;
@@ -95,7 +96,7 @@ class DelayControl {
     bool timed = false;
     Clock::time_point begun;
     double wait_s = 0, gain = 1;
-    int gains = 0;  // since the level changed
+    int gains = 0;  // since the level changed, up to kWindow
 
     // Equal on all ranks.
     std::uint64_t last = 0;                      // of all calls
