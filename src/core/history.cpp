@@ -88,7 +88,8 @@ void History::sampled(std::string_view name, const char* memory, std::uint64_t c
 
 std::string History::json() const {
   std::lock_guard lock(mutex_);
-  nlohmann::json out{{"host", host_name()}, {"program", command_line()}, {"started", started_}, {"ended", now_s()}};
+  const double ended = started_ + seconds(Clock::now() - origin_);  // the system's clock may have been set meanwhile
+  nlohmann::json out{{"host", host_name()}, {"program", command_line()}, {"started", started_}, {"ended", ended}};
   if (!bins_.bins().empty()) out["bins"] = bins_object(bins_);
   if (!tensors_.tensors().empty()) out["tensors"] = tensors_object(tensors_);
   return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

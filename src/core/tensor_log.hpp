@@ -1,7 +1,9 @@
 // What was done with each tensor that is known by a name: the first ones that come, up to a bound; of the others calls
 // are counted.
 #pragma once
+#include <bit>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -16,6 +18,11 @@ class TensorLog {
   static constexpr std::size_t kCodecs = 8;    // of a tensor, that are told apart; the last one counts the others
   static constexpr std::size_t kSamples = 32;  // of a tensor's residual
 
+  // Whether one is taken in the call behind so many of the tensor's: in calls 1, 2, 4, 8 and so on. Where they are no
+  // longer counted none is.
+  static constexpr bool samples(std::uint32_t calls) {
+    return calls < ~std::uint32_t{0} && std::has_single_bit(calls + 1);
+  }
   // How much the codec has left of a tensor so far, and how much came: Euclidean norms of this rank's values.
   struct Sample {
     std::uint64_t call;  // of the tensor, from 1

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <exception>
 
@@ -32,7 +31,7 @@ TensorNotes::TensorNotes(History& history, const CallPlan& plan, const BoundCall
         const Residual* const kept = bound.residuals[p][s];
         const PartPlan& part = plan.parts[p].plan;
         const Segment& segment = part.layout->segments[s];
-        if (!kept || segment.key.empty() || !std::has_single_bit(std::uint64_t{kept->turns} + 1)) continue;
+        if (!kept || segment.key.empty() || !TensorLog::samples(kept->turns)) continue;
         due_.push_back({segment.key, name_of(part.codec->feedback().kind), kept, segment.count,
                         norm(bound.parts[p].in + segment.offset, segment.count)});
       }

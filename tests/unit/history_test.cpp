@@ -1,9 +1,11 @@
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <vector>
 
 #include "core/history.hpp"
 #include "core/report.hpp"
@@ -107,6 +109,16 @@ TEST_SUITE("history") {
     CHECK(t.samples.back().call == 40);
   }
 
+  TEST_CASE("residuals are looked at in calls 1, 2, 4 and so on, and not where calls are no longer counted") {
+    std::vector<std::uint32_t> calls;
+    for (std::uint32_t before = 0; before < 1000; ++before)
+      if (TensorLog::samples(before)) calls.push_back(before + 1);
+    CHECK(calls == std::vector<std::uint32_t>{1, 2, 4, 8, 16, 32, 64, 128, 256, 512});
+    CHECK(TensorLog::samples((std::uint32_t{1} << 31) - 1));
+    CHECK_FALSE(TensorLog::samples(~std::uint32_t{0} - 1));
+    CHECK_FALSE(TensorLog::samples(~std::uint32_t{0}));
+  }
+
   TEST_CASE("as JSON: whole microseconds whose sum is the time's, no list of what never was") {
     const auto origin = Clock::now();
     History history(origin);
@@ -135,6 +147,13 @@ TEST_SUITE("history") {
     CHECK(out["started"].get<double>() > 1.6e9);
     CHECK(out["ended"].get<double>() >= out["started"].get<double>());
     CHECK_FALSE(out["program"].get<std::string>().empty());
+  }
+
+  TEST_CASE("a job has taken what has passed since its origin, whatever the system's clock was set to") {
+    const json out = json::parse(History(Clock::now() - std::chrono::seconds(100)).json());
+    const double took = out["ended"].get<double>() - out["started"].get<double>();
+    CHECK(took >= 100 - 1e-3);
+    CHECK(took < 1000);
   }
 
   TEST_CASE("the file: a line for each rank's timeline, the job from them, tensors with their rank") {
