@@ -192,7 +192,7 @@ constexpr Option kTable[] = {
                                     : s.radix == 1 ? "direct"
                                                    : "auto"; }},
     {"CRIMP_PERIODS", "2 .. 1000",
-     "how often calls must have brought the same tensors, by their values, before these get residuals; and at least five calls of a kind",
+     "how often calls must have brought the same tensors, by their values, before these get residuals, as far as the last 3072 calls of a kind can show it; and at least five calls of a kind",
      true, [](Settings& s, std::string_view t) { return parse_number(t, 2, 1000, s.periods); },
      [](const Settings& s) { return std::to_string(s.periods); }},
     {"CRIMP_THREADS", "1 .. 256", "threads that encode and decode, per rank; results do not depend on it", false,

@@ -356,8 +356,8 @@ void CallSequence::record(Series& series, const SketchedCall& values) {
   series.history.back() = values;
   ++series.calls;
   ++kept_;
-  const std::size_t most = series.period ? std::max<std::size_t>(2 * PeriodEvidence::kRecent, 3 * series.period)
-                                         : 3 * PeriodEvidence::kLongest;
+  const std::size_t most =
+      series.period ? std::max<std::size_t>(2 * PeriodEvidence::kRecent, 3 * series.period) : PeriodEvidence::kKept;
   for (; series.history.size() > most; --kept_) series.history.pop_front();
 }
 

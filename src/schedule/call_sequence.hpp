@@ -8,9 +8,10 @@
 //     order's, and what makes it so shows in both halves of the sketches alike;
 //   - no other lag may fit clearly better, nor its multiples stand out, and none that addresses rule out counts (where
 //     at another lag all buffers repeat on all ranks);
-//   - the evidence must cover p calls `periods` times, and kMinMatches pairs of calls, or more where magnitudes are
-//     alike in part only (covered()). A series of one tensor is known earlier, from kFewMatches pairs on, where each of
-//     its first calls is like another in direction (linked()).
+//   - the evidence must cover p calls `periods` times, as far as the last PeriodEvidence::kKept calls can, and
+//     kMinMatches pairs of calls, or more where magnitudes are alike in part only (covered()). A series of one tensor
+//     is known earlier, from kFewMatches pairs on, where each of its first calls is like another in direction
+//     (linked()).
 // Calls whose values no gradient has on some rank (Sketch::gradient()) are of no series: counts, indices and sums of
 // squares come again, too. Values at a tensor's ends that are of another kind than the rest (a loss, a count of samples
 // behind a gradient) are summed exactly.

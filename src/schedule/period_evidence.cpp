@@ -106,7 +106,8 @@ std::vector<PeriodEvidence::Lag> PeriodEvidence::of_this_rank() const {
   for (std::uint32_t lag = 1; lag < calls_.size() && lag <= kLongest; ++lag) {
     const std::uint64_t comparisons = calls_.size() - lag;
     if (comparisons < kFewestPairs) break;
-    const std::uint64_t wanted = terms_.backoff * std::max<std::uint64_t>((terms_.periods - 1) * lag, kMinMatches);
+    const std::uint64_t asked = terms_.backoff * std::max<std::uint64_t>((terms_.periods - 1) * lag, kMinMatches),
+                        wanted = std::min<std::uint64_t>(asked, kKept - lag);
     const std::uint64_t used = std::min(comparisons, kRecent);
     std::vector<Likeness> found;
     double moved = 0;

@@ -55,13 +55,14 @@ class Evidence {
 class PeriodEvidence {
  public:
   static constexpr std::uint32_t kLongest = 1024, kMinMatches = 7;
-  static constexpr std::uint64_t kRecent = 64;  // comparisons that tell lags apart
+  static constexpr std::uint32_t kKept = 3 * kLongest;  // calls there are to compare, of the newest, and no more
+  static constexpr std::uint64_t kRecent = 64;          // comparisons that tell lags apart
   // linked(): the first calls are looked at from kFewMatches links on, as long as they are not more than kFewCalls.
   static constexpr std::uint32_t kFewMatches = 4, kFewCalls = 12;
 
   struct Terms {
     std::uint32_t periods = 0;  // CRIMP_PERIODS
-    std::uint32_t backoff = 1;  // how many times as much is asked for
+    std::uint32_t backoff = 1;  // how many times as much is asked for, but no more than kKept calls can give
     bool adjacent = false;      // calls of this count follow each other directly, as pieces of one gradient do
   };
   struct Lag {

@@ -764,6 +764,23 @@ TEST_SUITE("call_sequence") {
     CHECK(world.call(v, place(0), Dtype::f64) == "");
   }
 
+  TEST_CASE("however many periods are asked for, tensors become known where all calls that are kept bring them again") {
+    for (const std::size_t tensors : {1, 4, 40}) {
+      CAPTURE(tensors);
+      World world(1, 1000);
+      std::vector<Vector> values;
+      for (std::size_t t = 0; t < tensors; ++t) values.push_back(normal(512, t + 1));
+      std::string key;
+      int calls = 0;
+      for (; key.empty() && calls < 9000; ++calls) {
+        const std::size_t t = static_cast<std::size_t>(calls) % tensors;
+        key = world.call(values[t], place(t));
+      }
+      CHECK(world.rank(0).count().tensors == tensors);
+      CHECK(calls > (tensors == 1 ? 1000 : 3072));
+    }
+  }
+
   TEST_CASE("what comes again and is no gradient is of no series: counts, indices, votes, sums of squares") {
     const auto whole = [](Vector v, float scale) {
       for (float& x : v) x = std::trunc(scale * x);
