@@ -2,27 +2,33 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <fstream>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "commands.hpp"
+#include "core/clock.hpp"
 #include "core/plain_text.hpp"
 #include "exit_code.hpp"
 
 namespace crimp::tools {
 namespace {
 
-constexpr double kSilent = 10, kGone = 60;  // seconds; it is written once a second
+// Seconds; it is written once a second, so that something new comes within kAgain.
+constexpr double kSilent = 10, kGone = 60, kAgain = 1.5;
 
 struct Said {
   std::string line;
-  double age_s = 0;  // since it was written
+  timespec written{};
   bool ended() const { return line.starts_with("crimp ended"); }
-  bool gone() const { return !line.empty() && !ended() && age_s > kGone; }
+  bool operator==(const Said& o) const {
+    return line == o.line && written.tv_sec == o.written.tv_sec && written.tv_nsec == o.written.tv_nsec;
+  }
 };
 
 // Nothing where there is no such file yet.
@@ -36,7 +42,7 @@ Said read_status(const std::string& file) {
   char text[1024] = "";
   stream.getline(text, sizeof text);
   said.line = text;
-  said.age_s = std::difftime(std::time(nullptr), found.st_mtime);
+  said.written = found.st_mtim;
   if (!said.line.starts_with("crimp"))
     throw Error(ErrorCode::argument_invalid,
                 "status: '" + file + "' holds something else than what CRIMP_STATUS writes");
@@ -44,11 +50,40 @@ Said read_status(const std::string& file) {
   return said;
 }
 
-std::string shown(const Said& said) {
-  if (said.ended() || said.age_s < kSilent) return said.line;
-  return said.line + " (nothing new for " + std::to_string(static_cast<long>(said.age_s)) +
-         " s: the job has ended without MPI_Finalize, or is stopped)";
-}
+// What the file says, and for how long. The time of a file is its host's, whose clock may be another than this one: it
+// counts only where nothing new has come for kAgain since the first look.
+class Watch {
+ public:
+  explicit Watch(std::string file) : file_(std::move(file)), said_(read_status(file_)) {}
+  void look() {
+    Said now = read_status(file_);
+    if (now == said_) return;
+    said_ = std::move(now);
+    since_ = Clock::now();
+    renewed_ = true;
+  }
+  const Said& said() const { return said_; }
+  bool seems_old() const { return waits() && age_s() >= kSilent; }
+  bool gone() const { return waits() && silent_s() > kGone; }
+  std::string shown() const {
+    const double silent = silent_s();
+    if (!waits() || silent < kSilent) return said_.line;
+    return said_.line + " (nothing new for " + std::to_string(static_cast<long>(silent)) +
+           " s: the job has ended without MPI_Finalize, or is stopped)";
+  }
+
+ private:
+  bool waits() const { return !said_.line.empty() && !said_.ended(); }
+  double age_s() const { return std::difftime(std::time(nullptr), said_.written.tv_sec); }
+  double silent_s() const {
+    const double here = seconds(Clock::now() - since_);
+    return renewed_ || here < kAgain ? here : std::max(here, age_s());
+  }
+  std::string file_;
+  Said said_;
+  Clock::time_point since_ = Clock::now();
+  bool renewed_ = false;
+};
 
 }  // namespace
 
@@ -66,23 +101,27 @@ int status(Arguments arguments) {
   if (!given.given())
     throw Error(ErrorCode::argument_invalid,
                 "status: the file is missing that CRIMP_STATUS names; as in: crimp status job.status");
-  Said said = read_status(file);
+  Watch watch(file);
   if (once || !::isatty(STDOUT_FILENO)) {
-    if (said.line.empty()) {
+    if (watch.seems_old()) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(kAgain));
+      watch.look();
+    }
+    if (watch.said().line.empty()) {
       std::fprintf(stderr, "crimp: status: '%s' is not there (yet): rank 0 writes it from MPI_Init on\n", file.c_str());
       return kNotSo;
     }
-    return std::printf("%s\n", shown(said).c_str()), said.gone() ? kNotSo : kDone;
+    return std::printf("%s\n", watch.shown().c_str()), watch.gone() ? kNotSo : kDone;
   }
-  for (;; said = read_status(file)) {
+  for (;; watch.look()) {
+    const bool gone = watch.gone();
     // Without wrapping: a line that is too wide is cut, in place of a new one each time.
-    std::printf("\r\x1b[K\x1b[?7l%s\x1b[?7h", said.line.empty() ? "crimp: not started yet" : shown(said).c_str());
+    std::printf("\r\x1b[K\x1b[?7l%s\x1b[?7h",
+                watch.said().line.empty() ? "crimp: not started yet" : watch.shown().c_str());
     std::fflush(stdout);
-    if (said.ended() || said.gone()) break;
+    if (watch.said().ended() || gone) return std::printf("\n"), gone ? kNotSo : kDone;
     std::this_thread::sleep_for(std::chrono::milliseconds(250));
   }
-  std::printf("\n");
-  return said.gone() ? kNotSo : kDone;
 }
 
 }  // namespace crimp::tools

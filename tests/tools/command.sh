@@ -297,6 +297,19 @@ status_part() {
   echo 'crimp: 0:42, 7 calls compressed' >s && expect 0 '^crimp: 0:42, 7 calls compressed$' -- "$crimp" status s
   touch -d '1 hour ago' s && expect 1 'nothing new for 36[0-9][0-9] s' -- "$crimp" status s --once
   printf 'crimp ended: 1:00, 7 calls\x1b[31m\n' >s && touch -d '1 hour ago' s && expect 0 '^crimp ended: 1:00, 7 calls.\[31m$' '!nothing new' -- "$crimp" status s
+  # Of a live job whose host's clock is an hour behind: something new comes while one looks.
+  (for ((i = 0; i < 600; ++i)); do [ ! -e enough ] || break; echo "crimp: $i:00, 7 calls compressed" >v && touch -d '1 hour ago' v && mv v skewed; sleep 0.1; done
+   echo 'crimp ended: 0:02' >v && mv v skewed) &
+  until [ -e skewed ]; do sleep 0.1; done
+  # More than once, because the loop may be late; an answer that goes by the host's clock is always the same.
+  for _ in 1 2 3 4 5; do ! "$crimp" status skewed --once >seen || break; done
+  expect 0 '^crimp: [0-9]+:00, 7 calls compressed$' '!nothing new' -- cat seen
+  if command -v script >/dev/null; then
+    (sleep 4 && : >enough) &
+    for _ in 1 2 3 4 5; do ! timeout 60 script -qec "$crimp status skewed" /dev/null >seen || break; done
+    expect 0 'crimp ended: 0:02' -- cat seen
+  fi
+  : >enough && wait
   # Control characters of eight bits too, as characters and as bytes that are no UTF-8; other characters are shown.
   printf 'crimp ended: \xc2\x9b31m \x9b31m caf\xc3\xa9\n' >s && expect 0 '^crimp ended: \?31m \?31m café$' -- env LC_ALL=C.UTF-8 "$crimp" status s
   # What a job before has left is no answer about the one that is being started; what is no status stays.
