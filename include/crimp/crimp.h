@@ -101,6 +101,8 @@ CRIMP_API int crimp_set_extents(MPI_Comm comm, const char* name, uint64_t rows, 
  * changes: one warning, and all ranks return an error of class MPI_ERR_IO. It is NOT raised through the error handler,
  * because a full disk should not end a training.
  *
+ * Of tensors whose names are longer than 65535 bytes nothing is saved, which is one warning and no error.
+ *
  * crimp_load takes what the newest complete crimp_save into that directory has left, of as many ranks as there were,
  * in place of what is kept; tensors find theirs when they come. *tensors (unless NULL) is how many there are on this
  * rank. Where there is nothing, or a rank cannot read its part, nothing changes on any rank, and all return

@@ -190,7 +190,7 @@ bool shared_state(const std::string& codec) {
 
 }  // namespace
 
-void write_state(const StateHeader& header, const std::vector<TensorView>& tensors,
+bool write_state(const StateHeader& header, const std::vector<TensorView>& tensors,
                  const std::vector<SavedExtents>& extents, const PrivateDirectory::Put& put) {
   FileHeader h{};
   std::memcpy(h.magic, kMagic, sizeof kMagic);
@@ -198,7 +198,7 @@ void write_state(const StateHeader& header, const std::vector<TensorView>& tenso
   h.rank = header.rank, h.ranks = header.ranks;
   h.generation = header.generation, h.set = header.set;
   h.sequence = header.sequence;
-  // What cannot be told to another job is left out: nobody has names so long.
+  bool all = true;
   const auto fits = [](std::size_t name, std::size_t codec) {
     return name >= 1 && name <= kLongestName && codec <= kLongestCodec;
   };
@@ -206,6 +206,7 @@ void write_state(const StateHeader& header, const std::vector<TensorView>& tenso
   for (const TensorView& t : tensors)
     if (fits(t.name.size(), t.codec.size()))
       ++h.records, h.bytes += record_bytes(t.name.size() + t.codec.size(), t.payload->bytes());
+    else all = false;
   for (const SavedExtents& e : extents)
     if (fits(e.name.size(), 0)) ++h.records, h.bytes += record_bytes(e.name.size(), 0);
   h.digest = digest(&h, offsetof(FileHeader, digest));
@@ -239,6 +240,7 @@ void write_state(const StateHeader& header, const std::vector<TensorView>& tenso
     to.pad(e.name.size());
     to.end();
   }
+  return all;
 }
 
 SavedState read_state(ByteSource& source) {

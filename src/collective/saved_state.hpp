@@ -70,8 +70,9 @@ class StateError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// False where some are left out, because the format has no room for names as long as theirs (65535 bytes at most).
 // Throws std::bad_alloc, and Error{device_failed} of what is in a device's memory.
-void write_state(const StateHeader&, const std::vector<TensorView>&, const std::vector<SavedExtents>&,
+bool write_state(const StateHeader&, const std::vector<TensorView>&, const std::vector<SavedExtents>&,
                  const PrivateDirectory::Put&);
 // Throws StateError, and Error{out_of_memory} or std::bad_alloc.
 SavedState read_state(ByteSource&);

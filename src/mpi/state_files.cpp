@@ -231,6 +231,7 @@ std::optional<SavedState> StateFiles::load(const char* then) {
 bool StateFiles::write(std::uint32_t sequence, const std::vector<TensorView>& tensors,
                        const std::vector<SavedExtents>& extents) noexcept {
   std::string why;
+  bool fit = true;
   const bool tried = logged("saved state", [&] {
     if (next_ > kMostGenerations) {
       why = "generation " + std::to_string(next_ - 1) + " of '" + directory_.path() + "/" + name_ +
@@ -240,12 +241,17 @@ bool StateFiles::write(std::uint32_t sequence, const std::vector<TensorView>& te
     const StateHeader header{static_cast<std::uint32_t>(rank_), static_cast<std::uint32_t>(size_), next_, set_,
                              sequence};
     why = directory_.write(entry({next_, header.rank, header.ranks}),
-                           [&](const PrivateDirectory::Put& put) { write_state(header, tensors, extents, put); });
+                           [&](const PrivateDirectory::Put& put) { fit = write_state(header, tensors, extents, put); });
   });
   if (!why.empty())
     warn(why + "; nothing is saved" + (next_ > kMostGenerations ? " until its files are removed" : "") +
          ", and what was saved before stays. Further failures are not said until something is saved");
-  return tried && why.empty();
+  const bool done = tried && why.empty();
+  if (done && !fit && rank_ == 0 && !std::exchange(failures_.left_out, true))
+    logged("saved state", [] {
+      log(LogLevel::warn, "nothing is saved of tensors whose names are longer than 65535 bytes, but of all others");
+    });
+  return done;
 }
 
 void StateFiles::remove_older(std::uint64_t than) noexcept {

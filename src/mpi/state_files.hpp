@@ -31,6 +31,7 @@ struct StateFailures {
   bool told = false;        // by this rank; further ones are not, until something is saved
   std::uint64_t all = 0;    // saves that failed on some rank
   std::uint64_t since = 0;  // of these, those since the last good one
+  bool left_out = false;    // told by rank 0: of tensors whose names are too long
 };
 
 class StateFiles {

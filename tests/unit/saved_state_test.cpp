@@ -38,16 +38,17 @@ TEST_SUITE("saved_state") {
     std::size_t at_ = 0;
   };
 
-  Bytes written(const SavedState& state) {
+  Bytes written(const SavedState& state, bool whole = true) {
     std::vector<TensorView> views;
     for (const SavedTensor& t : state.tensors)
       views.push_back({t.source, t.owner, t.name, t.kind, t.encoding, t.count, t.turns, t.roundings, t.learning_rate,
                        t.codec, &t.payload});
     Bytes out;
-    write_state(state.header, views, state.extents, [&](const void* bytes, std::size_t n) {
+    const bool all = write_state(state.header, views, state.extents, [&](const void* bytes, std::size_t n) {
       const auto* const from = static_cast<const std::uint8_t*>(bytes);
       out.insert(out.end(), from, from + n);
     });
+    CHECK(all == whole);
     return out;
   }
 
@@ -167,6 +168,17 @@ TEST_SUITE("saved_state") {
     CHECK(std::memcmp(bytes.data() + 128, "ab\0\0\0\0\0\0", 8) == 0);
     CHECK(number(136, 8) == 0x3f800000);
     CHECK(number(144, 8) == digest(bytes.data() + 64, 80));
+  }
+
+  TEST_CASE("a tensor whose name has no room is left out, and that is said") {
+    SavedState state{{0, 1, 1, 1, 1}, {}, {}};
+    state.tensors.push_back(saved_tensor(std::string(65535, 'a'), {1}));
+    CHECK(read(written(state)).tensors.size() == 1);
+    state.tensors.push_back(saved_tensor(std::string(65536, 'a'), {2}));
+    state.tensors.push_back(saved_tensor("b", {3}));
+    const SavedState back = read(written(state, false));
+    REQUIRE(back.tensors.size() == 2);
+    CHECK(back.tensors[1].name == "b");
   }
 
   TEST_CASE("a file that is cut anywhere is refused, and one that is longer") {
