@@ -8,6 +8,7 @@
 #include <csignal>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -117,6 +118,10 @@ class Lane {
   std::shared_ptr<const std::atomic<bool>> freed() const { return freed_; }
   void set_freed() { freed_->store(true); }
 
+  // Before the first job is added: where a lane comes to its session, others come to theirs.
+  void count() {
+    if (!numbers_) numbers_ = Runtime::get().count(world_ranks(comm_));
+  }
   void add(std::shared_ptr<Job> job) noexcept {
     {
       std::lock_guard lock(mutex_);
@@ -174,6 +179,7 @@ class Lane {
     request.sum_by_mpi = [&call, &job] { return by_mpi(next_pmpi(), call, job); };
     Session* left = nullptr;
     request.left = &left;
+    request.numbers = &*numbers_;
     PassReason why = PassReason::settings_differ;
     bool summed = false;
     int rc = guard(comm_, [&] { return summed = crimp::sum(call, job.eligible, request, &why), MPI_SUCCESS; });
@@ -212,6 +218,7 @@ class Lane {
   }
 
   const MPI_Comm comm_;
+  std::optional<CommunicatorNumbers> numbers_;
   const std::shared_ptr<std::atomic<bool>> freed_ = std::make_shared<std::atomic<bool>>(false);
   std::mutex mutex_;
   std::condition_variable more_;
@@ -393,6 +400,7 @@ bool start_in_lane(const SumCall& call, const Eligibility& eligible, std::shared
                    MPI_Request* request) {
   Lane* const lane = Lanes::get().of(call.comm);
   if (!lane) return false;
+  insist([&] { lane->count(); });
   auto job = insist([&] { return std::make_shared<Job>(call, eligible, shares, rank, lane->freed()); });
   for (int r = 0; shares && r < shares->ranks(); ++r)
     insist([&] { job->counts.push_back(static_cast<int>(shares->of(r).count())); });

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/settings.hpp"
+#include "mpi/request.hpp"
 
 namespace crimp {
 
@@ -30,8 +31,8 @@ struct Context {
   bool records;          // there will be a report
   bool times;            // what calls take is kept, for it or for CRIMP_STATUS
   const Replay* replay;  // CRIMP_REPLAY; null: unset
-  // How many communicators of the same ranks have asked before.
-  std::function<std::uint64_t(std::uint64_t digest_of_ranks)> number_of;
+  // Counts a communicator of these ranks of MPI_COMM_WORLD (Runtime::count()).
+  std::function<CommunicatorNumbers(const std::vector<int>& world_ranks)> count;
   // Nodes of a communicator of these ranks of MPI_COMM_WORLD; empty where they are not known.
   std::function<std::vector<std::vector<int>>(const std::vector<int>& world_ranks)> nodes_of;
   // group_of() them (collective/shared_models.hpp).

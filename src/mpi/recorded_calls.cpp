@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "collective/codec_rules.hpp"
-#include "core/digest.hpp"
 #include "core/log.hpp"
 #include "core/report.hpp"
 #include "core/reserve.hpp"
@@ -16,11 +15,7 @@
 namespace crimp {
 
 // Threads may make communicators in another order on another rank.
-void RecordedCalls::open(MPI_Comm comm, int size) {
-  if (!context_.records && !context_.replay) return;
-  const auto* const ranks = reinterpret_cast<const char*>(world_ranks_.data());
-  std::uint64_t number =
-      insist([&] { return context_.number_of(digest(std::string_view(ranks, world_ranks_.size() * sizeof(int)))); });
+void RecordedCalls::open(MPI_Comm comm, int size, std::uint64_t number) {
   if (context_.records && rank_ == 0)
     context_.report.note([&] { recorder_.emplace(ranks_text(world_ranks_), number); });
   if (!context_.replay) return;

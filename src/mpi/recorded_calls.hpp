@@ -24,7 +24,7 @@ class RecordedCalls {
   RecordedCalls(const Context& context, const std::vector<int>& world_ranks, int rank)
       : context_(context), world_ranks_(world_ranks), rank_(rank) {}
   // Collective under CRIMP_REPLAY: which communicator of the same ranks it is says rank 0.
-  void open(MPI_Comm, int size);
+  void open(MPI_Comm, int size, std::uint64_t number);
 
   bool repeats() const { return replayed_.has_value(); }
   // Of CRIMP_LADDER: decided, or repeated.

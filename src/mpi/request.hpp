@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "collective/shares.hpp"
 #include "core/types.hpp"
@@ -11,6 +12,12 @@
 namespace crimp {
 
 class Session;
+
+// How many communicators were counted before one.
+struct CommunicatorNumbers {
+  std::uint64_t of_ranks;                 // of the same ranks
+  std::optional<std::uint64_t> of_world;  // of all ranks; none: it has not all of them
+};
 
 struct AllreduceRequest {
   const void* send;  // equal to `receive` for MPI_IN_PLACE
@@ -27,6 +34,8 @@ struct AllreduceRequest {
   bool synchronize_all = false;                    // whatever runs on the device may still write the values
   std::shared_ptr<const Shares> shares = nullptr;  // null: every rank receives all sums
   int rank = 0;                                    // this one, where there are shares
+  // The communicator's, counted where the program made its first call; null: that is here and now.
+  const CommunicatorNumbers* numbers = nullptr;
 
   Collective collective() const { return shares ? shares->collective : Collective::allreduce; }
   Shares::Run own() const { return shares ? shares->of(rank) : Shares::Run{0, count}; }

@@ -5,6 +5,7 @@
 
 #include "codec/simd.hpp"
 #include "collective/node.hpp"
+#include "core/digest.hpp"
 #include "core/log.hpp"
 #include "core/reserve.hpp"
 #include "mpi/mpi_error.hpp"
@@ -77,11 +78,17 @@ void Runtime::end(Session* session) {
   delete session;
 }
 
+CommunicatorNumbers Runtime::count(const std::vector<int>& world_ranks) {
+  const auto* const bytes = reinterpret_cast<const char*>(world_ranks.data());
+  const bool whole = world_ranks.size() == static_cast<std::size_t>(world_size_) &&
+                     std::find(world_ranks.begin(), world_ranks.end(), -1) == world_ranks.end();
+  std::lock_guard lock(mutex_);
+  CommunicatorNumbers numbers{communicators_[digest({bytes, world_ranks.size() * sizeof(int)})]++, std::nullopt};
+  if (whole) numbers.of_world = of_world_++;
+  return numbers;
+}
+
 Context Runtime::context() {
-  const auto number_of = [this](std::uint64_t ranks) {
-    std::lock_guard lock(mutex_);
-    return communicators_[ranks]++;
-  };
   return {settings_,
           legal(),
           cuda_aware_,
@@ -95,7 +102,7 @@ Context Runtime::context() {
           files_.report_wanted(),
           files_.tensors_wanted(),
           replay_ ? &*replay_ : nullptr,
-          number_of,
+          [this](const std::vector<int>& ranks) { return count(ranks); },
           [this](const std::vector<int>& ranks) { return nodes_of(ranks); },
           [this](const std::vector<int>& ranks) { return group_of(ranks); }};
 }

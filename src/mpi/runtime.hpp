@@ -105,6 +105,9 @@ class Runtime {
   Session* session(MPI_Comm comm, PassReason* why, const AllreduceRequest* request = nullptr);
   // The communicator's sums that do not block; nothing collective. Null: they are MPI's, on all ranks, for *why.
   std::shared_ptr<NonblockingSums> nonblocking(MPI_Comm comm, PassReason* why);
+  // Counts a communicator with these ranks (world_ranks.hpp). Local; once for each session, in the program's thread,
+  // because others come in any order. What throws has counted nothing.
+  CommunicatorNumbers count(const std::vector<int>& world_ranks);
   // Where it has been made and may be used; nothing collective.
   Session* known_session(MPI_Comm comm);
   bool usable() const {
@@ -144,6 +147,7 @@ class Runtime {
   std::optional<Replay> replay_;
   std::string state_dir_;
   std::map<std::uint64_t, std::uint64_t> communicators_;  // so far, by the digest of their ranks
+  std::uint64_t of_world_ = 0;                            // of them those that have all ranks
   std::set<Session*> sessions_;
   std::map<void*, std::shared_ptr<NonblockingSums>> nonblocking_;  // by the attributes' values
   int keyval_ = MPI_KEYVAL_INVALID, nonblocking_keyval_ = MPI_KEYVAL_INVALID;

@@ -58,7 +58,9 @@ std::unique_ptr<Session> Session::make(const Context& context, MPI_Comm comm, in
   bool device = on_device(request);
   const bool usable = settings_agree(comm, rank, size, context.settings, context.legal, where, &device);
   auto made = insist([&] { return std::unique_ptr<Session>(new Session(context, comm, rank, size, usable, device)); });
-  if (usable) made->open();
+  if (!usable) return made;
+  made->open(request && request->numbers ? *request->numbers
+                                         : insist([&] { return context.count(made->world_ranks_); }));
   return made;
 }
 
@@ -75,13 +77,13 @@ Session::Session(const Context& context, MPI_Comm comm, int rank, int size, bool
   if (context.settings.residual == "8bit") memory_.keep_bytes(rank ^ static_cast<int>(salt_), &context.workers);
 }
 
-void Session::open() {
+void Session::open(const CommunicatorNumbers& numbers) {
   if (context_.settings.residual == "8bit" && device_ && rank_ == 0)
     context_.report.note([] { log(LogLevel::info, "CRIMP_RESIDUAL=8bit: residuals in GPU memory stay float32"); });
-  recorded_.open(comm_, size_);
+  recorded_.open(comm_, size_, numbers.of_ranks);
   if (context_.trace) context_.report.note([&] { in_trace_ = context_.trace->communicator(ranks_text(world_ranks_)); });
   if (context_.settings.skew) arrivals_.emplace(comm_, rank_, size_, world_ranks_, context_.trace, in_trace_);
-  if (!context_.state_dir.empty()) open_state();
+  if (!context_.state_dir.empty() && numbers.of_world) open_state(*numbers.of_world);
 }
 
 Session::~Session() = default;

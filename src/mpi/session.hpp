@@ -78,7 +78,7 @@ class Session {
  private:
   // Local, and may be repeated where it lacks memory. device: some rank's values lie in the memory of one.
   Session(const Context&, MPI_Comm, int rank, int size, bool usable, bool device);
-  void open();  // collective
+  void open(const CommunicatorNumbers&);  // collective
   // Collective; null on all ranks where there are none.
   const Hierarchy* open_nodes();
   // Whether the call is one of those of which is known that they pass, because plain MPI is faster: then it has been
@@ -123,7 +123,8 @@ class Session {
   // kind that it has said.
   bool speaks(std::atomic<int>& lines) const;
   void say_what_it_took(const CallEnd&);
-  void open_state();                 // CRIMP_STATE_DIR. Collective
+  // CRIMP_STATE_DIR; number: among communicators of all ranks. Collective
+  void open_state(std::uint64_t number);
   void drop_waiting();               // what was loaded and nobody has asked for in so many calls
   void save_in_turn();               // where CRIMP_STATE_INTERVAL calls have been since. Collective then
   std::uint64_t take(SavedState&&);  // how many tensors wait to be asked for

@@ -26,7 +26,7 @@ def expect(condition, text):
         fail(text)
 
 
-def job(seed, settings, steps=60, of_rank={}):
+def job(seed, settings, steps=60, of_rank={}, arguments=()):
     """Every rank's digest of all its results, and what was said."""
     if not shutil.which("mpirun"):
         print("replay.py: skipped: no mpirun")
@@ -36,7 +36,7 @@ def job(seed, settings, steps=60, of_rank={}):
         line.append("--allow-run-as-root")
     for rank in range(ranks):
         own = {"LD_PRELOAD": f"{crimp}:{slow}", "SLOW": str(seed), **settings, **of_rank.get(rank, {})}
-        line += [":"] * (rank > 0) + ["-n", "1"] + [word for name, value in own.items() for word in ("-x", f"{name}={value}")] + [program, str(steps)]
+        line += [":"] * (rank > 0) + ["-n", "1"] + [word for name, value in own.items() for word in ("-x", f"{name}={value}")] + [program, str(steps), *arguments]
     process = subprocess.Popen(line, env=clean, cwd=scratch, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
     try:
         said, _ = process.communicate(timeout=TIMEOUT)
@@ -189,6 +189,23 @@ def after_declined(_):
     expect(repeated == recorded, "the replay has other bits than the recorded job")
 
 
+def first_calls(_):
+    """CRIMP_PROGRESS=thread: communicators are counted as the program comes to them, not as their threads do."""
+    settings = dict(CRIMP_CODEC="3lc", CRIMP_ALGORITHM="two_shot", CRIMP_PROGRESS="thread", CRIMP_MIN_COUNT="1000")
+    both = lambda others, more: job(1, {**settings, "OTHERS": others, **more}, steps=6, arguments=["both"])
+    first, _ = both("late", {"CRIMP_REPORT": "first.json", "CRIMP_STATE_DIR": at("state")})
+    counts = {one["number"]: {re.search(r"x (\d+)", kind["kind"])[1] for kind in one["kinds"]} for one in decisions(report("first.json"))[0]}
+    expect(counts == {0: {"30000"}, 1: {"50000"}}, f"the calls of communicators, by their numbers: {counts}")
+    of_state = [name for name in os.listdir(at("state")) if b"named.weight" in open(os.path.join(at("state"), name), "rb").read()]
+    expect(of_state and all(name.startswith("comm1.") for name in of_state), f"the tensor was saved in {of_state}")
+    for others in ("late", "early"):
+        again, _ = both(others, {"CRIMP_REPLAY": "first.json", "CRIMP_REPORT": "second.json"})
+        expect(again == first, f"where the other ranks are {others}, other results: {again}, not {first}")
+        expect(all(rank["replay"]["calls_missing"] == 0 for rank in report("second.json")["per_rank"]), "calls are missing")
+    _, said = both("early", {"CRIMP_STATE_DIR": at("state")})
+    expect("state of 1 tensors loaded" in said, "the named tensor was not found again")
+
+
 def leaves_the_record(settings):
     """More calls than the record has, calls that it does not have, a record that ends."""
     job(1, {**settings, "CRIMP_REPORT": "first.json"}, steps=20)
@@ -244,7 +261,7 @@ try:
     if case in ADAPTIVE:
         repeats(ADAPTIVE[case])
     else:
-        {"unseen": passes_unseen, "halves": in_halves, "leaves": leaves_the_record, "declined": after_declined, "refuses": refuses}[case](ADAPTIVE["auto"])
+        {"unseen": passes_unseen, "halves": in_halves, "leaves": leaves_the_record, "declined": after_declined, "first_calls": first_calls, "refuses": refuses}[case](ADAPTIVE["auto"])
 finally:
     shutil.rmtree(scratch)
 print("replay.py: passed")
