@@ -129,6 +129,23 @@ bool free_to_differ(const Option& option) {
          (!option.agreed && name != "CRIMP_RESIDUAL_JUMP");
 }
 
+// Of the settings in an object of the file; null: it has none that is legal.
+const std::string* algorithm_in(const json& settings) {
+  const auto at = settings.is_object() ? settings.find("CRIMP_ALGORITHM") : settings.end();
+  if (!settings.is_object() || at == settings.end() || !at->is_string()) return nullptr;
+  const auto& name = at->get_ref<const std::string&>();
+  return name == "auto" || find_algorithm(name) ? &name : nullptr;
+}
+
+// A replay's own CRIMP_ALGORITHM has decided nothing.
+std::string recorded_algorithm(const json& file, const json& per_rank) {
+  const std::string* found = nullptr;
+  for (const json& rank : per_rank)
+    if (!found && rank.is_object() && rank.contains(Replay::kRepeated)) found = algorithm_in(rank[Replay::kRepeated]);
+  if (!found && file.contains("settings")) found = algorithm_in(file["settings"]);
+  return found ? *found : std::string();
+}
+
 // "CRIMP_CODEC was '3lc', and is 'fp16'; ..."
 std::string other_settings(const json& file, const Settings& settings) {
   const auto were = file.find("settings");
@@ -214,6 +231,7 @@ Replay Replay::parse(const std::string& file, const std::string& content, const 
   }
   if (parts == 0) refuse(file, "a report without decisions, of an older version");
   replay.digest_ = std::to_string(crimp::digest(content));
+  replay.algorithm_ = recorded_algorithm(all, *per_rank);
 
   const std::string begin = "CRIMP_REPLAY: the job of '" + file + "' ";
   if (const auto build = all.find("build"); build != all.end() && *build != build_id())
@@ -230,6 +248,8 @@ Replay Replay::parse(const std::string& file, const std::string& content, const 
   warn_of_gaps(replay.of_, file, left_out, warnings);
   return replay;
 }
+
+std::string Replay::repeated_json() const { return json{{"CRIMP_ALGORITHM", algorithm_}}.dump(); }
 
 const DecisionRecord* Replay::find(const std::string& ranks, std::uint64_t number) const {
   const auto at = of_.find({ranks, number});

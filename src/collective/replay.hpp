@@ -35,11 +35,16 @@ class Replay {
     return at == plans_.end() ? none : at->second;
   }
   const std::string& digest() const { return digest_; }  // of the text
+  // CRIMP_ALGORITHM of the recorded job, or of the one that it repeated; empty: the file does not say.
+  const std::string& algorithm() const { return algorithm_; }
+  // What a replay's report has, so that a replay of it finds that; where the file says it.
+  static constexpr const char* kRepeated = "repeated";
+  std::string repeated_json() const;
 
  private:
   std::map<std::pair<std::string, std::uint64_t>, DecisionRecord> of_;
   std::map<int, std::vector<PlanTurns>> plans_;
-  std::string digest_;
+  std::string digest_, algorithm_;
 };
 
 // Where one communicator's calls are in a record. Only making it allocates. Not thread-safe; equal on all ranks that

@@ -14,6 +14,7 @@
 #include "codec/exact_feedback.hpp"
 #include "collective/decisions.hpp"
 #include "collective/one_shot.hpp"
+#include "collective/replay.hpp"
 #include "collective/wire.hpp"
 #include "core/clock.hpp"
 #include "core/convert.hpp"
@@ -42,11 +43,17 @@ void scale(T* x, std::uint64_t count, int exponent) {
   for (std::uint64_t i = 0; i < count; ++i) x[i] = std::ldexp(x[i], exponent);
 }
 
+// What the job that is repeated had decides, in place of this one's; a file may not say it.
+const std::string& algorithm_of(const Context& context) {
+  const bool repeats = context.replay && !context.replay->algorithm().empty();
+  return repeats ? context.replay->algorithm() : context.settings.algorithm;
+}
+
 class Sums final : public NonblockingSums, public std::enable_shared_from_this<Sums> {
  public:
   Sums(const Context& context, MPI_Comm comm, int rank, int size)
       : context_(context), comm_(comm), rank_(rank), size_(size), salt_(salt_of(world_ranks(comm), rank, true)),
-        planner_(context_.settings, context_.codecs) {
+        planner_(context_.settings, context_.codecs), chooses_(algorithm_of(context_) == "auto") {
     if (context_.trace)
       context_.report.note([&] { in_trace_ = context_.trace->communicator(ranks_text(world_ranks(comm))); });
   }
@@ -78,6 +85,7 @@ class Sums final : public NonblockingSums, public std::enable_shared_from_this<S
   const int rank_, size_;
   const std::uint32_t salt_;
   Planner planner_;
+  const bool chooses_;  // by bytes: no algorithm is named
   std::uint32_t in_trace_ = 0;
   std::uint32_t sequence_ = 0, persistent_ = 0;
   std::mutex mutex_;  // arenas_
@@ -363,8 +371,7 @@ Sums::Carried Sums::plan(const AllreduceRequest& request, const std::shared_ptr<
     if (route->part.declined) static_cast<void>(route->bytes({}));  // throws: the others have frames of another length
     const OneShotTraffic bytes = one_shot_traffic(*route);
     const bool fewer = bytes.moved < bytes.plain;
-    if (context_.settings.algorithm == "auto" ? fewer : bytes.frames <= 4 * kReceiveBudget)
-      carried.route = std::move(route);
+    if (chooses_ ? fewer : bytes.frames <= 4 * kReceiveBudget) carried.route = std::move(route);
     else *why = PassReason::nonblocking;
   }
   return carried;

@@ -4,10 +4,10 @@
 // own.
 //
 // Hence what blocking calls do collectively they do not have: no choice by measured times (a sum is compressed where
-// its frames are fewer bytes than plain MPI's, or CRIMP_ALGORITHM names an algorithm), no tensors known by their
-// values (CRIMP_UNKNOWN_LAYOUT), no way back to an exact sum. Finite values of any size are carried, in units of a
-// power of two of their rank where the codec's range asks for it; where a rank has NaN or Inf every element of the sum,
-// of all shares where there are shares, is NaN.
+// its frames are fewer bytes than plain MPI's, or CRIMP_ALGORITHM, under CRIMP_REPLAY that of the recorded job, names
+// an algorithm), no tensors known by their values (CRIMP_UNKNOWN_LAYOUT), no way back to an exact sum. Finite values of
+// any size are carried, in units of a power of two of their rank where the codec's range asks for it; where a rank has
+// NaN or Inf every element of the sum, of all shares where there are shares, is NaN.
 #pragma once
 #include <mpi.h>
 

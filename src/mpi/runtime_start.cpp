@@ -128,6 +128,7 @@ void Runtime::read_replay() {
   try {
     replay_ = Replay::read(settings_.replay, settings_, world_size_, warnings);
     settings_.replayed = replay_->digest();
+    if (!replay_->algorithm().empty()) report.section(Replay::kRepeated, replay_->repeated_json(), "");
   } catch (const std::exception& e) {
     complaints_.push_back({e.what(), true});
   }

@@ -189,6 +189,17 @@ def after_declined(_):
     expect(repeated == recorded, "the replay has other bits than the recorded job")
 
 
+def begun_sums(_):
+    """Sums that do not block: whether they are compressed follows the recorded CRIMP_ALGORITHM, also where a replay is repeated."""
+    begun = lambda settings: job(1, {"CRIMP_CODEC": "fp16", **settings}, steps=3, arguments=["begun"])[0]
+    named, free = (begun({"CRIMP_ALGORITHM": algorithm, "CRIMP_REPORT": f"{algorithm}.json"}) for algorithm in ("allgather", "auto"))
+    expect(all(named[rank] != free[rank] for rank in named), "CRIMP_ALGORITHM decides nothing: this test shows nothing")
+    for recorded, first, other in (("allgather", named, "auto"), ("auto", free, "allgather")):
+        for file, own in ((recorded, "second"), ("second", "third")):
+            again = begun({"CRIMP_ALGORITHM": other, "CRIMP_REPLAY": f"{file}.json", "CRIMP_REPORT": f"{own}.json"})
+            expect(again == first, f"with CRIMP_ALGORITHM={other} and CRIMP_REPLAY={file}.json, of {recorded}, other results: {again}, not {first}")
+
+
 def first_calls(_):
     """CRIMP_PROGRESS=thread: communicators are counted as the program comes to them, not as their threads do."""
     settings = dict(CRIMP_CODEC="3lc", CRIMP_ALGORITHM="two_shot", CRIMP_PROGRESS="thread", CRIMP_MIN_COUNT="1000")
@@ -261,7 +272,7 @@ try:
     if case in ADAPTIVE:
         repeats(ADAPTIVE[case])
     else:
-        {"unseen": passes_unseen, "halves": in_halves, "leaves": leaves_the_record, "declined": after_declined, "first_calls": first_calls, "refuses": refuses}[case](ADAPTIVE["auto"])
+        {"unseen": passes_unseen, "halves": in_halves, "leaves": leaves_the_record, "declined": after_declined, "begun": begun_sums, "first_calls": first_calls, "refuses": refuses}[case](ADAPTIVE["auto"])
 finally:
     shutil.rmtree(scratch)
 print("replay.py: passed")

@@ -382,6 +382,32 @@ TEST_SUITE("replay") {
     CHECK(parsed(file).digest() != parsed(other).digest());
   }
 
+  TEST_CASE("CRIMP_ALGORITHM of the recorded job, of a replay's report of the job that it repeated") {
+    DecisionRecorder recorder("0-3", 0);
+    json file = file_of(recorder);
+    std::vector<std::string> unsaid;
+    const auto algorithm = [&] { return parsed(file, &unsaid).algorithm(); };
+    CHECK(algorithm() == "auto");
+    file["settings"]["CRIMP_ALGORITHM"] = "allgather";
+    CHECK(algorithm() == "allgather");
+    CHECK(parsed(file, &unsaid).repeated_json() == R"({"CRIMP_ALGORITHM":"allgather"})");
+    file["per_rank"][1][Replay::kRepeated] = json::parse(R"({"CRIMP_ALGORITHM":"one_shot"})");
+    CHECK(algorithm() == "one_shot");
+    // Where a file does not say it, or nothing that is legal.
+    for (const json& odd : {json("telepathy"), json(3), json()}) {
+      file["per_rank"][1][Replay::kRepeated]["CRIMP_ALGORITHM"] = odd;
+      CHECK(algorithm() == "allgather");
+    }
+    file["per_rank"][1][Replay::kRepeated] = 3;
+    CHECK(algorithm() == "allgather");
+    file["settings"]["CRIMP_ALGORITHM"] = "telepathy";
+    CHECK(algorithm().empty());
+    file["settings"] = 3;
+    CHECK(algorithm().empty());
+    file.erase("settings");
+    CHECK(algorithm().empty());
+  }
+
   TEST_CASE("repeated: what ran before, or the codec's first algorithm where it cannot") {
     Plans plans("fp16"), low_rank("powersgd:min=1");
     const auto plan = plans.of({"a"}), two = plans.of({"a", "b"});
