@@ -11,7 +11,7 @@
 #   --paced MS       as in horovod.sh: hosts do not wait for each other's computing; no accuracy then
 #   --library FILE   as in horovod.sh
 #
-# Results stay in build/control (of another model or pace in build/control-NAME-MS); what is there is not measured again. About 40 minutes; --quick about 15; --model deep about 5.
+# Results stay in build/control (of another model or pace in build/control-NAME-MS); what is there is not measured again. About 40 minutes; --quick about 15.
 set -euo pipefail
 source "$(dirname "$(readlink -f "$0")")/usage.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -4,7 +4,7 @@
 #
 #   matrix.sh [RESULTS]     the whole grid; RESULTS (build/matrix) receives one JSON file per run; what is there is not measured again
 #
-# Links have as little credit as they can keep their rate with (NETNS_BURST: 4kb at 100mbit, 16kb at 1gbit), so that short messages cost what they would cost on such a link.
+# Links lend little (NETNS_BURST: 4kb at 100mbit, 16kb at 1gbit, 128kb at 10gbit), so that short messages cost what they would cost on such a link; long ones reach less of the rate.
 #
 # Environment: HOSTS ("2 4 8"), RATES ("100mbit 1gbit 10gbit loopback"; loopback: ranks of one host), SIZES ("4k 64k 1M 16M 64M"), CODEC (3lc), SECONDS_EACH (2), ITERS (200),
 # BUILD (build). Needs root (scripts/network.sh). Hosts share this machine's cores; run it while nothing else runs.

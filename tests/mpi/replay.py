@@ -11,7 +11,7 @@ scratch = tempfile.mkdtemp(prefix="crimp-replay-")
 at = lambda name: os.path.join(scratch, name)
 ADAPTIVE = {
     "auto": dict(CRIMP_CODEC="3lc", CRIMP_QUALITY="any"),
-    "control": dict(CRIMP_CODEC="fp16:memory=residual", CRIMP_CONTROL="delay", CRIMP_DELAY_TARGET="20us", CRIMP_GAIN_FLOOR="0"),
+    "control": dict(CRIMP_CODEC="fp16:memory=residual", CRIMP_CONTROL="delay", CRIMP_DELAY_TARGET="1us", CRIMP_GAIN_FLOOR="0"),
     "nodes": dict(CRIMP_CODEC="3lc", CRIMP_ALGORITHM="hierarchical", CRIMP_NODE_SIZE="2"),
 }
 

@@ -156,6 +156,24 @@ TEST_SUITE("history") {
     CHECK(took < 1000);
   }
 
+  TEST_CASE("a job takes what its longest rank took, however far the clocks of hosts are apart") {
+    const auto rank = [](double started, double took) {
+      json of = json::parse(Report().json());
+      of["timeline"] = {{"host", "h"}, {"program", "p"}, {"started", started}, {"ended", started + took}};
+      return of.dump();
+    };
+    const double day = 86400;
+    const auto job = [&](const std::vector<std::string>& ranks) {
+      return json::parse(Report::of_job(Settings{}, static_cast<int>(ranks.size()), "AVX2", "on", ranks))["job"];
+    };
+    for (const double apart : {-400 * day, -5.0, 0.0, 30.0, 400 * day}) {
+      const json of = job({rank(2e9, 3), "", rank(2e9 + apart, 4)});
+      CHECK(of["started"] == 2e9);
+      CHECK(of["ended"] == 2e9 + 4);
+    }
+    CHECK(job({rank(2e9, 5), rank(2e9 + day, 1)})["ended"] == 2e9 + 5);
+  }
+
   TEST_CASE("the file: a line for each rank's timeline, the job from them, tensors with their rank") {
     Settings settings;
     Report report;
