@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/error.hpp"
+#include "core/progress_turns.hpp"
 #include "core/reserve.hpp"
 #include "core/types.hpp"
 #include "mpi/at_exit.hpp"
@@ -101,6 +102,10 @@ bool PeerTransport::done(Ticket t) {
 }
 
 void PeerTransport::progress() noexcept {
+  take_turn([this] { move_on(); });
+}
+
+void PeerTransport::move_on() {
   for (auto& e : exchanges_) {
     if (!e.under_way) continue;
     int done = 0;

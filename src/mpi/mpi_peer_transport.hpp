@@ -31,6 +31,7 @@ class PeerTransport final : public Transport {
   void progress() noexcept override;
 
  private:
+  void move_on();
   struct Exchange {
     bool under_way = false;
     int failed = MPI_SUCCESS;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/progress_turns.hpp"
 #include "core/types.hpp"
 #include "mpi/mpi_error.hpp"
 #include "mpi/mpi_wait.hpp"
@@ -127,8 +128,10 @@ void MpiTransport::progress() noexcept try {
   // once, so its exchange must not be handed out again before: PMPI_Request_get_status leaves it in place.
   for (auto& e : exchanges_)
     if (e.request != MPI_REQUEST_NULL) {
-      int done = 0;
-      PMPI_Request_get_status(e.request, &done, MPI_STATUS_IGNORE);
+      take_turn([&e] {
+        int done = 0;
+        PMPI_Request_get_status(e.request, &done, MPI_STATUS_IGNORE);
+      });
       return;
     }
 } catch (...) {  // out of the user's error handler: no business of the codec that is running, so wait() goes on with it
