@@ -166,10 +166,13 @@ build_crimp() {  # TARGETS...
 
 # A network of its own, so that one made by hand stays as it is.
 export NETNS_PREFIX=${NETNS_PREFIX:-crimphvd} NETNS_SUBNET=${NETNS_SUBNET:-10.90.0}
-network() { "$root/scripts/network.sh" "$@"; }
+network() { "$root/scripts/network.sh" "$@" 9>&-; }  # 9: the lock below, which a process that is left behind must not keep
 localhost=''
 make_network() {  # RATE
   local status=0
+  # Another run's hosts would be removed under it.
+  exec 9>"${TMPDIR:-/tmp}/crimp-network-$NETNS_PREFIX.lock"
+  flock -n 9 || fail 1 "another run uses the hosts '$NETNS_PREFIX': wait for it, or give this one NETNS_PREFIX and NETNS_SUBNET of its own"
   trap 'network down' EXIT
   network up "$np" "$1" || status=$?
   [ $status -ne 0 ] || return 0
