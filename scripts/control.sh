@@ -8,7 +8,7 @@
 #   --quick          a few steps of each
 #   --model NAME     as in horovod.sh (mlp25); the 70-tensor CNN is deep
 #   --epochs E       (2) that the run with the control lasts, shared by the six networks
-#   --paced MS       as in horovod.sh: hosts do not wait for each other's computing; no accuracy then
+#   --paced MS       as in horovod.sh: hosts do not wait for each other's computing; gradients are noise, so without CRIMP_GAIN_FLOOR and accuracy
 #   --library FILE   as in horovod.sh
 #
 # Results stay in build/control (of another model or pace in build/control-NAME-MS); what is there is not measured again. About 40 minutes; --quick about 15.
@@ -48,11 +48,12 @@ run() {  # NAME STEPS-OF-EACH-PHASE OPTIONS...
 }
 
 ladder=(fp16:memory=residual 8bit:memory=residual 'maxmin:rounding=nearest,memory=residual' '3lc:s=0.5,entropy=1' 3lc 3lc:s=1.5 3lc:s=1.9)
-each=$((39 * epochs)) accuracy=(--accuracy)  # 234 steps are an epoch
+each=$((39 * epochs)) accuracy=(--accuracy) guard=()  # 234 steps are an epoch
 [ -z "$quick" ] || each=30
 [ -z "$quick$paced" ] || accuracy=()
+[ -z "$paced" ] || guard=(--env CRIMP_GAIN_FLOOR=0)
 long="$each $each $each $each $each $each"
-run control "$long" --crimp auto --report "$results/control-report.json" --env CRIMP_CONTROL=delay "${accuracy[@]}"
+run control "$long" --crimp auto --report "$results/control-report.json" --env CRIMP_CONTROL=delay "${guard[@]}" "${accuracy[@]}"
 level=0
 for codec in "${ladder[@]}"; do
   case $level in

@@ -19,7 +19,7 @@ constexpr ProfileSetting kAggressive[] = {
     {"CRIMP_CODEC", "3lc"},
     {"CRIMP_QUALITY", "3"},
     {"CRIMP_CONTROL", "delay"},
-    {"CRIMP_DELAY_TARGET", "10%"},
+    {"CRIMP_DELAY_TARGET", "6%"},
 };
 
 constexpr Profile kProfiles[] = {

@@ -30,7 +30,7 @@ struct Settings {
   std::string control = "off";
   std::string ladder =
       "fp16:memory=residual; 8bit:memory=residual; maxmin:rounding=nearest,memory=residual; 3lc:s=0.5,entropy=1; 3lc; 3lc:s=1.5; 3lc:s=1.9";
-  std::string delay_target = "10%";
+  std::string delay_target = "6%";
   double gain_floor = 0.1;
   std::string algorithm = "auto";
   double quality = 3;  // infinity: any

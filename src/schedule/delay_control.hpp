@@ -42,8 +42,8 @@ class DelayNotes {
 
 // What waiting is held against.
 struct DelayTarget {
-  double fraction = 0.1;  // of the time that passes; each class has its share by bytes. Where us is 0
-  double us = 0;          // else: of each call
+  double fraction = 0.06;  // of the time that passes; each class has its share by bytes. Where us is 0
+  double us = 0;           // else: of each call
   // "N%" or "N us|ms|s" (no space); false: it is neither.
   static bool parse(std::string_view text, DelayTarget& to);
 };

@@ -21,6 +21,7 @@ TEST_SUITE("delay_control") {
 
   constexpr std::array<double, 6> kBits{16, 8, 4, 2, 1, 0.25};  // a value's, on each level
   constexpr int kLevels = kBits.size();
+  constexpr DelayTarget kTenth{.fraction = 0.1};
 
   // Ranks that compute and then sum `elements` values together, by one rate. Rank r comes late[r] after the first.
   struct Job {
@@ -29,7 +30,7 @@ TEST_SUITE("delay_control") {
     std::vector<DelayControl> ranks;
     std::vector<double> gains;  // of each level; none: not looked at
     double now = 0;
-    Job(double n, double compute, double rate, const DelayTarget& target = {}, double floor = 0)
+    Job(double n, double compute, double rate, const DelayTarget& target = kTenth, double floor = 0)
         : elements(n), compute_us(compute), mbit_s(rate) {
       for (std::size_t r = 0; r < late.size(); ++r) ranks.emplace_back(kLevels, target, floor);
     }
@@ -194,7 +195,7 @@ TEST_SUITE("delay_control") {
   }
 
   TEST_CASE("where too little of the values is sent, compression becomes milder and stays so") {
-    Job job(25e6, 100e3, 100, {}, 0.3);
+    Job job(25e6, 100e3, 100, kTenth, 0.3);
     job.gains = {1, 1, 0.9, 0.6, 0.5, 0.1};
     for (int s = 0; s < 60; ++s) job.step();
     CHECK(job.level() == 4);
