@@ -1,13 +1,14 @@
-/* Preloaded before Crimp: a wait fails, where a test asks for it, after it has waited (MPI_Wait, or the MPI_Test that
- * completes a request), or the next operation is not made, or not freed, or an
- * error gets no code. */
+/* Preloaded before Crimp, for its own calls, or behind it, for the program's: a wait fails, where a test asks for it,
+ * after it has waited (MPI_Wait, or the MPI_Test that completes a request), or a sum after it has summed, or the next
+ * operation is not made, or not freed, or an error gets no code. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <mpi.h>
 
-int fail_wait; /* which wait from now on */
+int fail_wait, fail_allreduce; /* which one from now on */
 int fail_op_create, fail_op_free, fail_error_code;
 MPI_Comm fail_on;
+void (*when_op_freed)(void); /* before the next MPI_Op_free returns */
 
 int PMPI_Op_create(MPI_User_function* function, int commute, MPI_Op* op) {
   int (*const next)(MPI_User_function*, int, MPI_Op*) =
@@ -19,7 +20,13 @@ int PMPI_Op_create(MPI_User_function* function, int commute, MPI_Op* op) {
 
 int MPI_Op_free(MPI_Op* op) {
   int (*const next)(MPI_Op*) = (int (*)(MPI_Op*))dlsym(RTLD_NEXT, "MPI_Op_free");
-  if (!fail_op_free) return next(op);
+  if (!fail_op_free) {
+    const int rc = next(op);
+    void (*const then)(void) = when_op_freed;
+    when_op_freed = 0;
+    if (then) then();
+    return rc;
+  }
   fail_op_free = 0;
   return MPI_ERR_OTHER;
 }
@@ -32,10 +39,18 @@ int PMPI_Add_error_code(int error_class, int* code) {
   return MPI_ERR_OTHER;
 }
 
-static int waited(int rc) {
-  if (!fail_wait || --fail_wait) return rc;
+static int failed(int* which, int rc) {
+  if (!*which || --*which) return rc;
   PMPI_Comm_call_errhandler(fail_on, MPI_ERR_OTHER);
   return MPI_ERR_OTHER;
+}
+
+static int waited(int rc) { return failed(&fail_wait, rc); }
+
+int PMPI_Allreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  int (*const next)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm) =
+      (int (*)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm))dlsym(RTLD_NEXT, "PMPI_Allreduce");
+  return failed(&fail_allreduce, next(send, receive, count, type, op, comm));
 }
 
 int PMPI_Wait(MPI_Request* request, MPI_Status* status) {
