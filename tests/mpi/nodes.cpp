@@ -1,7 +1,8 @@
 // Communicators that have nodes (CRIMP_ALGORITHM=hierarchical, CRIMP_NODE_SIZE=2): freeing them is local, leaves
 // nothing, and waits for nobody.
-//   nodes orders | some | threads | loop | progress | large | without
-// `without`: nodes cannot be had, and other algorithms run. `kept`: a control that leaves a window to MPI_Finalize.
+//   nodes orders | some | threads | loop | progress | large | without | late
+// `without`: nodes cannot be had, and other algorithms run. `late`: one node, whose ranks add in its memory. `kept`: a
+// control that leaves a window to MPI_Finalize.
 #include <chrono>
 #include <fstream>
 #include <thread>
@@ -107,6 +108,15 @@ void progress() {
   MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
+// A rank comes late to each call: none of its node, however far from it, sees what it left there in the call before.
+void late() {
+  for (int call = 0; call < 2 * size; ++call) {
+    if (rank == call % size) nap(50);
+    check::sum_floats(MPI_COMM_WORLD, everyone(), 20000, static_cast<unsigned>(call));
+    ++expected["calls"];
+  }
+}
+
 }  // namespace
 
 int main(int, char** argv) {
@@ -117,6 +127,7 @@ int main(int, char** argv) {
   if (what == "threads") threads();
   if (what == "loop") loop();
   if (what == "progress") progress();
+  if (what == "late") late();
   MPI_Win window;
   if (what == "kept") used(0), MPI_Win_create(nullptr, 0, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
   if (what == "large") used(0, 6000003);  // 24 MB a rank
@@ -126,7 +137,7 @@ int main(int, char** argv) {
       CHECK(mapped() == 0, "%d", mapped());
       MPI_Comm_free(&comm);
     }
-  expected[std::string("algorithms.") + (what == "without" ? "allgather" : "hierarchical") + ".calls"] =
-      expected["calls"];
+  const char* const by = what == "without" ? "allgather" : what == "late" ? "node_sum" : "hierarchical";
+  expected[std::string("algorithms.") + by + ".calls"] = expected["calls"];
   return check::finish();
 }
