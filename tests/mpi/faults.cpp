@@ -57,6 +57,8 @@ int main(int argc, char** argv) {
     if (rc == MPI_SUCCESS) continue;
 
     char text[MPI_MAX_ERROR_STRING];
+    static int of_this_kind = rc;
+    CHECK(rc == of_this_kind, "code %d, and %d before", rc, of_this_kind);
     int length = 0, error_class = 0, *last = nullptr, found = 0;
     MPI_Error_string(rc, text, &length);
     MPI_Error_class(rc, &error_class);

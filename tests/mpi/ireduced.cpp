@@ -5,6 +5,7 @@
 //   ireduced lossless       CRIMP_CODEC=fp32: sums of whole numbers are MPI's bits; changed counts
 //   ireduced specials how   huge and tiny values; NaN and Inf: `nan`, of all elements, or `exact`, as MPI has it
 //   ireduced odd            what MPI judges, it judges
+//   ireduced without_a_plan no rank has memory for a plan (CRIMP_FAULT): an error, and no request
 //   ireduced stress         many outstanding ones, completed in other orders on each rank
 //   ireduced auto           CRIMP_CODEC=fp16: compressed where that is fewer bytes
 //   ireduced threads        completed by other threads
@@ -341,6 +342,15 @@ void odd() {
   sum.verify("after errors");
 }
 
+void without_a_plan() {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  for (const auto& sum : one_of_each(1)) {
+    check::refused("no memory to plan a call",
+                   sum->call.start(sum->in.data(), sum->out.data(), MPI_FLOAT, MPI_SUM, &sum->request, sum->comm));
+    CHECK((sum->request == MPI_REQUEST_NULL && sum->out[0] == -7.0f), "%s", sum->call.what.c_str());
+  }
+}
+
 void stress() {
   constexpr int kRounds = 150;
   MPI_Comm comms[2] = {MPI_COMM_WORLD, MPI_COMM_NULL};
@@ -403,6 +413,7 @@ int main(int argc, char** argv) {
   else if (what == "lossless") lossless();
   else if (what == "specials") specials(how == "exact");
   else if (what == "odd") odd();
+  else if (what == "without_a_plan") without_a_plan();
   else if (what == "stress") stress();
   else if (what == "auto") fewer_bytes();
   else if (what == "threads") threads();

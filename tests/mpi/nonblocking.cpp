@@ -678,11 +678,15 @@ void tool() {
   for (int done = 0, index = 0; done != 1;) MPI_Testsome(1, some, &done, &index, MPI_STATUSES_IGNORE);
   sum.verify("Testsome");
   auto* const refuse_wait = static_cast<int*>(dlsym(RTLD_DEFAULT, "refuse_wait"));
-  sum.start(), ++calls;
-  *refuse_wait = 1;
-  CHECK((MPI_Wait(&sum.request, MPI_STATUS_IGNORE) == MPI_ERR_OTHER && sum.request != MPI_REQUEST_NULL));
-  CHECK(MPI_Wait(&sum.request, MPI_STATUS_IGNORE) == MPI_SUCCESS);
-  sum.verify("refused");
+  const auto get_status = past_crimp(&PMPI_Request_get_status, "PMPI_Request_get_status");
+  for (const bool complete : {false, true}) {
+    sum.start(), ++calls;
+    for (int flag = !complete; !flag;) get_status(sum.request, &flag, MPI_STATUS_IGNORE);
+    *refuse_wait = 1;
+    CHECK((MPI_Wait(&sum.request, MPI_STATUS_IGNORE) == MPI_ERR_OTHER && sum.request != MPI_REQUEST_NULL));
+    CHECK(MPI_Wait(&sum.request, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+    sum.verify("refused");
+  }
 }
 
 // A persistent sum has a tensor of its own, so a codec with error feedback keeps its residual: what is sent of equal
@@ -821,6 +825,21 @@ void homes() {
   }
 }
 
+// No rank has memory for a plan (CRIMP_FAULT): that is what the call returns, and no request.
+void without_a_plan() {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  for (const bool persistent : {false, true}) {
+    if (persistent && !check::kPersistent) continue;
+    Sum sum;
+    const int rc = persistent ? allreduce_init(sum.in.data(), sum.out.data(), kCount, MPI_FLOAT, MPI_SUM,
+                                               MPI_COMM_WORLD, MPI_INFO_NULL, &sum.request)
+                              : MPI_Iallreduce(sum.in.data(), sum.out.data(), kCount, MPI_FLOAT, MPI_SUM,
+                                               MPI_COMM_WORLD, &sum.request);
+    check::refused("no memory to plan a call", rc);
+    CHECK((sum.request == MPI_REQUEST_NULL && sum.untouched()));
+  }
+}
+
 // A sum under way can be neither freed nor cancelled (MPI-3.1, 5.12); it is completed like any other.
 void refused() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -880,6 +899,7 @@ int main(int argc, char** argv) {
   else if (has("progress")) progress();
   else if (has("refused")) refused();
   else if (has("homes")) homes();
+  else if (has("without_a_plan")) without_a_plan();
   else if (has("beside")) beside();
   else if (has("stress")) stress(argc > 2 ? std::atoi(argv[2]) : 3000, argc > 3 ? std::atoi(argv[3]) : 20);
   else if (has("threads")) threads(), pipelined();
