@@ -257,6 +257,18 @@ void outlier() {
   }
 }
 
+// CRIMP_RESIDUAL=8bit: a byte of each element is kept, and a float of each 256.
+void bytes() {
+  const auto named = reinterpret_cast<decltype(&crimp_allreduce)>(dlsym(RTLD_DEFAULT, "crimp_allreduce"));
+  const crimp_segment tensor{"tensor", kCount};
+  for (int call = 0; call < 3; ++call) {
+    Vector buffer = normal(kCount, 1 + static_cast<unsigned>(rank), 1);
+    CHECK(named(MPI_IN_PLACE, buffer.data(), kCount, CRIMP_FLOAT32, MPI_COMM_WORLD, &tensor, 1) == MPI_SUCCESS);
+  }
+  expected["calls"] = 3;
+  expected["residual_bytes"] = static_cast<long>(kCount + (kCount + 255) / 256 * sizeof(float));
+}
+
 // One value in one call of a known tensor is far larger than it ever was: MPI's sum for that call, which the report
 // tells from values that no codec takes.
 void spike() {
@@ -295,6 +307,7 @@ int main(int argc, char** argv) {
   else if (scenario == "differs") differs();
   else if (scenario == "outlier") outlier();
   else if (scenario == "spike") spike();
+  else if (scenario == "bytes") bytes();
   else CHECK(false, "unknown scenario '%s'", scenario.c_str());
   return check::finish();
 }

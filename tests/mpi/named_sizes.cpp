@@ -37,6 +37,35 @@ double smallest(const std::string& name, std::size_t count, bool announced = tru
 }
 bool is(double got, double wanted) { return std::abs(got - wanted) < 1e-4; }
 
+// A tensor whose values are more than 32 times smaller than its name's last ones may be another one: nothing of what
+// waits comes with it, neither what is larger than it nor what is not.
+void another_tensor() {
+  constexpr std::size_t kCount = 20000;
+  const auto sum = [](float first, float unit) {
+    std::vector<float> x(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) x[i] = (i % 2 ? -unit : unit) * (i < kCount / 2 ? 0.1f : 1.0f);
+    x[0] = first;
+    horovod->announce({{"allreduce.other", static_cast<std::int64_t>(kCount)}});
+    CHECK(MPI_Allreduce(MPI_IN_PLACE, x.data(), static_cast<int>(kCount), MPI_FLOAT, MPI_SUM, horovod->comm) ==
+          MPI_SUCCESS);
+    return static_cast<double>(x[0]) / size;
+  };
+  CHECK(is(sum(0.5f, 1000.25f), 0.5), "a name's first sum is MPI's own");
+  CHECK(is(sum(0.5f, 1000.25f), 0), "the smallest one waits");
+  CHECK(is(sum(2.5f, 1.25f), 2.5), "what waited was another tensor's");
+}
+
+// A name's first sum that is to be compressed is MPI's own, also where rules had it summed exactly before.
+void rules_that_change() {
+  static const auto set_codec = reinterpret_cast<decltype(&crimp_set_codec)>(dlsym(RTLD_DEFAULT, "crimp_set_codec"));
+  const std::string name = "allreduce.ruled";
+  CHECK(set_codec(horovod->comm, name.c_str(), "none") == MPI_SUCCESS);
+  for (int call = 0; call < 2; ++call) CHECK(is(smallest(name, 20000), 1), "summed exactly");
+  CHECK(set_codec(horovod->comm, name.c_str(), nullptr) == MPI_SUCCESS);
+  CHECK(is(smallest(name, 20000), 1), "its first sum");
+  CHECK(is(smallest(name, 20000), 0), "the smaller half waits");
+}
+
 }  // namespace
 
 int main() {
@@ -58,6 +87,9 @@ int main() {
   CHECK(is(smallest(own, 20000, false), 2), "what waited comes with the next one of its size");
   CHECK(is(smallest(own, 21000, false), 2));
 
+  another_tensor();
+  rules_that_change();
+
   // Names that are new in every step: behind so many of them a name's first sum is compressed, and nothing is kept of
   // it.
   const std::string second = "allreduce.v";
@@ -67,6 +99,9 @@ int main() {
   CHECK(is(smallest(second, 21000), 0), "a first sum that is compressed");
   CHECK(is(smallest(second, 20000), 2), "the other size of this name has what waited");
   CHECK(is(smallest(second, 21000), 0), "and of the first sum nothing was kept");
+  CHECK(is(smallest(second, 22000), 0), "a first sum that is compressed");
+  CHECK(is(smallest(second, 20000), 0), "the smaller half waits");
+  CHECK(is(smallest(second, 20000), 2), "what a later call keeps stays, though nothing was kept of a first sum");
   expected["calls>"] = 100;
   horovod.reset();
   return check::finish();

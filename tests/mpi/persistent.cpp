@@ -78,6 +78,23 @@ void drawn() {
         first);
 }
 
+// Of equal values, and each a communicator's first, a sum that does not block draws other numbers than one that does.
+void apart() {
+  MPI_Comm reversed;
+  MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &reversed);
+  std::vector<double> in(kCount), blocking(kCount), other(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) in[i] = check::value(i, rank);
+  CHECK(MPI_Allreduce(in.data(), blocking.data(), kCount, MPI_DOUBLE, MPI_SUM, reversed) == MPI_SUCCESS);
+  MPI_Request request;
+  CHECK(MPI_Iallreduce(in.data(), other.data(), kCount, MPI_DOUBLE, MPI_SUM, reversed, &request) == MPI_SUCCESS);
+  CHECK(MPI_Wait(&request, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+  std::size_t differ = 0;
+  for (std::size_t i = 0; i < kCount; ++i) differ += blocking[i] != other[i];
+  CHECK(differ > kCount / 10, "only %zu elements differ", differ);
+  check::expected["calls"] += 2;
+  MPI_Comm_free(&reversed);
+}
+
 }  // namespace
 
 int main(int argc, char**) {
@@ -87,6 +104,7 @@ int main(int argc, char**) {
     MPI_Finalize();
     return check::kSkipped;
   }
-  argc > 1 ? drawn() : owed();
+  if (argc == 1) owed();
+  else drawn(), apart();
   return check::finish();
 }

@@ -1,6 +1,6 @@
 // crimp_set_codec and crimp_set_learning_rate: whom they reach, what they leave of residuals, and what happens where
 // ranks differ.
-//   tensor_codecs | tensor_codecs owners (learning rates by two shots)
+//   tensor_codecs | tensor_codecs owners (learning rates by two shots) | tensor_codecs jump (CRIMP_RESIDUAL_JUMP=8)
 #include "check.hpp"
 #include "crimp/crimp.h"
 
@@ -196,6 +196,20 @@ void learning_rate_of_owners() {
   call(kAll, 1);
 }
 
+// An infinity, which MPI has, is no size that a tensor has fallen from: what waits stays, though it is more than
+// what comes next. What has fallen by more than the jump drops it.
+void infinities_are_no_size() {
+  begin_with_residual("kept");
+  auto infinite = gradient(1);
+  if (rank == 0) infinite[5] = INFINITY;
+  CHECK(std::isinf(sum_of("kept", infinite)[5]));
+  set("*", kAll);
+  expect_sum("kept", 3, 5, 0.25f);
+  begin_with_residual("dropped");
+  set("*", kAll);
+  expect_sum("dropped", 3, 1, 0.0625f);
+}
+
 // EF-SignSGD (Karimireddy et al., ICML 2019, algorithm 1), its scale per piece of 10240 elements: x after 30 steps, the
 // rate a tenth from step 10 on.
 void paper() {
@@ -250,10 +264,10 @@ void passing_calls_are_reached() {
 
 }  // namespace
 
-int main(int argc, char**) {
+int main(int argc, char** argv) {
   check::begin();
   if (argc > 1) {
-    learning_rate_of_owners();
+    std::strcmp(argv[1], "jump") ? learning_rate_of_owners() : infinities_are_no_size();
     return check::finish();
   }
   whom_it_reaches();
