@@ -602,6 +602,14 @@ void passes() {
   pass("MPI_Alltoallv", 20 * ranks + 20, spread, [&](void* s, void* r) {
     return MPI_Alltoallv(s, mine.data(), mine_at.data(), MPI_INT, r, counts.data(), places.data(), MPI_INT, comm);
   });
+  // Rank r receives 10 + r of each. Not as it lies in the host's memory, as above.
+  std::vector<int> rising(ranks), rising_at(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) rising[r] = 10 + static_cast<int>(r), rising_at[r] = static_cast<int>(r * 20);
+  const std::vector<int> to_me(ranks, rising[static_cast<std::size_t>(rank)]);
+  pass("MPI_Alltoallv of other counts", 20 * ranks + 1, 20 * ranks, [&](void* s, void* r) {
+    return MPI_Alltoallv(static_cast<int*>(s) + 1, rising.data(), rising_at.data(), MPI_INT, r, to_me.data(),
+                         rising_at.data(), MPI_INT, comm);
+  });
   pass("MPI_Reduce_scatter", n * ranks, n,
        [&](void* s, void* r) { return MPI_Reduce_scatter(s, r, scattered.data(), MPI_INT, MPI_SUM, comm); });
   pass("MPI_Reduce_scatter_block", n * ranks, n,

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <numeric>
 
@@ -199,6 +200,9 @@ void refused(const std::string& directory) {
     CHECK(error_class == MPI_ERR_NO_SUCH_FILE);
   }
   // Nothing of this rank's is left of what the others could not.
+  MPI_Barrier(MPI_COMM_WORLD);
+  CHECK(std::filesystem::is_empty(directory + "/some"));
+  MPI_Barrier(MPI_COMM_WORLD);
   rc = crimp_load(MPI_COMM_WORLD, (directory + "/some").c_str(), nullptr);
   MPI_Error_class(rc, &error_class);
   CHECK(error_class == MPI_ERR_NO_SUCH_FILE);

@@ -224,6 +224,7 @@ def strays(ranks=2):
     job(ranks, settings, "train", 0, 10, weights("links"))
     saved = [g for g in range(1, 100) if os.path.isfile(entry(g)) and not os.path.islink(entry(g))]
     expect(len(saved) == 1 and 1 <= saved[0] < 2 ** 60, f"generations {saved} are saved")
+    expect(all(os.path.islink(entry(generation, rank)) for generation in range(1, 42) for rank in range(ranks)), "links are gone")
     out = job(ranks, settings, "train", 10, 20, at("links"))
     expect("tensors loaded" in out, "beside links nothing was loaded")
     same_curve(whole, curve(out), 11)
@@ -245,6 +246,7 @@ def strays(ranks=2):
         out = job(ranks, settings, "train", 30, 40, at("others"))
         expect("tensors loaded" in out, "what was saved beside another user's files cannot be loaded")
         same_curve(whole, curve(out), 31)
+        expect(all(os.stat(entry(generation, rank)).st_uid == 12345 for generation in range(newest + 1, newest + 42) for rank in range(ranks)), "another user's files are gone")
         shutil.rmtree(at("state"))
     # This user's own, with a number behind which there is none: said, and nothing saved is lost.
     job(ranks, settings, "train", 0, 20, weights("own"))
