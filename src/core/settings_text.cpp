@@ -95,8 +95,15 @@ std::string settings_difference(std::string_view of_rank_0, std::string_view of_
   const auto add = [&](const std::string& what) { text += (text.empty() ? "" : "; ") + what; };
   for (const Entry& entry : first) {
     const Entry* same = find(other, entry.name);
-    if (same && same->value == entry.value) continue;
-    add(entry.name == kLegal ? "a rank has an illegal setting" : difference(entry, same, std::to_string(rank)));
+    const bool equal = same && same->value == entry.value;
+    if (entry.name == kLegal && same && (!equal || entry.value == "0")) {
+      // A rank has named such a setting, which has its default since; all may know of it.
+      add(equal ? "a rank has an illegal setting"
+                : "a setting on rank " + std::to_string(entry.value == "1" ? rank : 0) + " is illegal");
+      return text;
+    }
+    if (equal) continue;
+    add(difference(entry, same, std::to_string(rank)));
   }
   for (const Entry& entry : other)
     if (!find(first, entry.name)) add(std::string(entry.name) + " is not known to Crimp on rank 0");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "core/digest.hpp"
@@ -75,8 +76,10 @@ class Comparison {
   const std::string& where_;
 };
 
-// Behind the broadcast of rank 0's text, which `same` is about. any: as settings_agree().
-bool compare(Comparison& comparison, int rank, int size, const std::string& mine, bool same, bool* any) {
+// Behind the broadcast of rank 0's text, which `same` is about. any: as settings_agree(). difference: on rank 0, where
+// there is one, the line that says it.
+bool compare(Comparison& comparison, int rank, int size, const std::string& mine, bool same, bool* any,
+             std::string& difference) {
   // Ranks that agree say besides whether `any` is false here, in the same number.
   const int first = comparison.all(!same ? rank : any && !*any ? size + 1 : size, MPI_MIN);
   if (any) *any = first == size;
@@ -88,10 +91,10 @@ bool compare(Comparison& comparison, int rank, int size, const std::string& mine
   comparison.same_as(first, mine, rank == 0 ? &theirs : nullptr);
   if (rank == 0)
     logged("settings that differ", [&] {
-      log(LogLevel::error, "the settings differ between the ranks of a communicator of " + std::to_string(size) + " (" +
-                               std::to_string(others) + (others == 1 ? " rank has" : " ranks have") +
-                               " others than rank 0): " + settings_difference(mine, theirs, first) +
-                               "; its calls pass through uncompressed. Give all ranks the same (mpirun -x, crimp run)");
+      difference = "the settings differ between the ranks of a communicator of " + std::to_string(size) + " (" +
+                   std::to_string(others) + (others == 1 ? " rank has" : " ranks have") +
+                   " others than rank 0): " + settings_difference(mine, theirs, first) +
+                   "; its calls pass through uncompressed. Give all ranks the same (mpirun -x, crimp run)";
     });
   return false;
 }
@@ -104,33 +107,37 @@ bool settings_agree(MPI_Comm comm, int rank, int size, const Settings& settings,
   logged("the settings", [&] { mine = insist([&] { return settings_text(settings, legal); }); });
   Comparison comparison(comm, rank, size, where);
   const bool same = comparison.same_as(0, mine);
-  return compare(comparison, rank, size, mine, same, any);
+  std::string difference;
+  const bool agreed = compare(comparison, rank, size, mine, same, any, difference);
+  if (!difference.empty()) logged("settings that differ", [&] { log(LogLevel::error, difference); });
+  return agreed;
 }
 
-bool settings_agree_from(int rank, int size, Settings& settings, const std::string& where,
-                         const std::function<Settings(std::span<const SettingText>)>& read, int* taken,
-                         bool* one_build) {
-  *one_build = true;
+Agreement settings_agree_from(int rank, int size, Settings& settings, const std::string& where,
+                              const std::function<Settings(std::span<const SettingText>)>& read) {
+  Agreement out;
   std::string mine, of_rank_0;
   logged("the settings", [&] { mine = settings_text(settings); });
   Comparison comparison(MPI_COMM_WORLD, rank, size, where);
   bool same = comparison.same_as(0, mine, &of_rank_0);
   bool changed = false;
+  std::optional<Settings> both;
   if (!same)
     logged("the settings of rank 0", [&] {
-      Settings both = read(options_in(of_rank_0));
-      std::string text = settings_text(both);
+      both = read(options_in(of_rank_0));
+      std::string text = settings_text(*both);
       changed = text != mine;
       same = text == of_rank_0;
-      settings = std::move(both);
       mine.swap(text);
     });
-  if (!compare(comparison, rank, size, mine, same, nullptr)) {
-    *one_build = comparison.all(!of_this_build(of_rank_0), MPI_SUM) == 0;
-    return false;
+  out.same = compare(comparison, rank, size, mine, same, nullptr, out.difference);
+  if (!out.same) {
+    out.one_build = comparison.all(!of_this_build(of_rank_0), MPI_SUM) == 0;
+    return out;
   }
-  *taken = comparison.all(changed, MPI_SUM);
-  return true;
+  out.taken = comparison.all(changed, MPI_SUM);
+  if (both) settings = std::move(*both);
+  return out;
 }
 
 void require_equal(MPI_Comm comm, int rank, int size, const std::string& what, const std::string& mine) {

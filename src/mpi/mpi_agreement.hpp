@@ -18,14 +18,19 @@ namespace crimp {
 bool settings_agree(MPI_Comm, int rank, int size, const Settings&, bool legal, const std::string& where,
                     bool* any = nullptr);
 
-// Likewise in MPI_Init; before the comparison a rank other than 0 makes its settings anew by read(rank 0's), which says
-// what it was not told itself (options_in(), src/core/settings_text.hpp). *taken: of how many ranks that changed
-// something, where the settings agree. *one_build: false where they do not and the ranks' builds of Crimp are not all
-// the same: nothing may be exchanged any more then, since another build would exchange something else. The same on all
-// ranks.
-bool settings_agree_from(int rank, int size, Settings&, const std::string& where,
-                         const std::function<Settings(std::span<const SettingText>)>& read, int* taken,
-                         bool* one_build);
+// In MPI_Init. Equal on all ranks, but for `difference`.
+struct Agreement {
+  bool same = false;
+  // False where they differ and the ranks' builds of Crimp are not all the same: nothing may be exchanged any more,
+  // since another build would exchange something else.
+  bool one_build = true;
+  int taken = 0;           // where they agree: how many ranks have something from rank 0
+  std::string difference;  // on rank 0, where they differ: what and where, as a line; empty: no memory for it
+};
+// Likewise; before the comparison a rank other than 0 makes its settings anew by read(rank 0's), which says what it was
+// not told itself (options_in(), src/core/settings_text.hpp). It has them where all agree, else those that it was told.
+Agreement settings_agree_from(int rank, int size, Settings&, const std::string& where,
+                              const std::function<Settings(std::span<const SettingText>)>& read);
 
 // Collective. Throws Error{call_differs} on all ranks alike where the texts are not equal: it names `what`, and two
 // ranks' texts.

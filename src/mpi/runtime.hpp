@@ -25,6 +25,7 @@
 #include "memory/workers.hpp"
 #include "mpi/context.hpp"
 #include "mpi/job_files.hpp"
+#include "mpi/mpi_agreement.hpp"
 #include "mpi/private_world.hpp"
 #include "schedule/layout_cache.hpp"
 #include "schedule/merge_plan.hpp"
@@ -117,7 +118,7 @@ class Runtime {
  private:
   enum class State { idle, running, finished };
   Runtime();
-  bool agree();  // with the other ranks of MPI_COMM_WORLD
+  void agree();  // with the other ranks of MPI_COMM_WORLD
   void read();
   void read_replay();
   void leave_files_to_parents();  // of a world that MPI_Comm_spawn has made, which was told the same names
@@ -139,7 +140,7 @@ class Runtime {
   std::mutex mutex_;  // start, sessions_; not held over MPI calls after start: they may wait for forget()
   Settings settings_;
   std::vector<Complaint> complaints_;
-  int taken_ = 0;  // ranks that have settings of rank 0's
+  Agreement agreement_;
   CodecRules codecs_;
   MergePlan merge_plan_;
   std::unique_ptr<Workers> workers_;

@@ -26,21 +26,20 @@ extern char** environ;
 
 namespace crimp {
 
-bool Runtime::agree() {
+void Runtime::agree() {
   const auto read = [this](std::span<const SettingText> of_rank_0) {
     std::vector<Complaint> known;
     Settings settings = read_settings(environ, known, of_rank_0);
     settings.replayed = settings_.replayed;
     return settings;
   };
-  bool one_build = true;
-  const bool same = settings_agree_from(
+  agreement_ = settings_agree_from(
       world_rank_, world_size_, settings_,
       "in MPI_Init for the others to compare settings with. Likely a rank runs without Crimp: LD_PRELOAD must reach all ranks "
       "(mpirun -x LD_PRELOAD=..., crimp run), or all must be linked with it",
-      read, &taken_, &one_build);
-  together_ = one_build;
-  return same;
+      read);
+  differ_ = !agreement_.same;
+  together_ = agreement_.one_build;
 }
 
 namespace {
@@ -197,7 +196,7 @@ void Runtime::start(bool world) {
   PMPI_Query_thread(&threads);
   one_thread_ = threads != MPI_THREAD_MULTIPLE;  // at a time
   together_ = world && world_size_ > 1;
-  if (together_) differ_ = !agree();
+  if (together_) agree();
   leave_files_to_parents();
   read();
   if (!settings_.state_dir.empty()) state_dir_ = PrivateDirectory(settings_.state_dir).path();
@@ -210,6 +209,8 @@ void Runtime::start(bool world) {
                        "in MPI_Init for the others to say whether their settings are legal. Likely one has died");
     const auto first = std::find(illegal.begin(), illegal.end(), 1);
     illegal_rank_ = first == illegal.end() ? -1 : static_cast<int>(first - illegal.begin());
+    // A difference may be that value's: the rank has the default in its place, or another one's.
+    if (illegal_rank_ >= 0) differ_ = false;
   }
   usable_ = settings_.enable && illegal_rank_ < 0 && !differ_;
   if (usable_ && together_) find_hosts();
@@ -251,9 +252,10 @@ void Runtime::horovod_recognised() {
 void Runtime::announce() const {
   for (const auto& c : complaints_) log(c.illegal ? LogLevel::error : LogLevel::warn, c.text);
   if (world_rank_ != 0) return;
-  if (taken_ > 0)
+  if (differ_ && !agreement_.difference.empty()) log(LogLevel::error, agreement_.difference);
+  if (const int taken = agreement_.taken; taken > 0 && illegal_rank_ < 0)
     log(LogLevel::info,
-        std::to_string(taken_) + (taken_ == 1 ? " rank was" : " ranks were") +
+        std::to_string(taken) + (taken == 1 ? " rank was" : " ranks were") +
             " not given all of rank 0's settings, as happens where a launcher loses variables, and took them from it");
   if (settings_.help) log(LogLevel::info, "settings:\n" + options_as_text());
   const std::string version = std::string("version ") + CRIMP_VERSION + ", ";

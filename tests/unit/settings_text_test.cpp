@@ -58,7 +58,16 @@ TEST_SUITE("settings_text") {
     CHECK(text ==
           "CRIMP_OLD is not known to Crimp on rank 1; CRIMP_CHUNK is '1' on rank 0 and '2' on rank 1; "
           "CRIMP_NEW is not known to Crimp on rank 0");
-    CHECK(settings_difference(entry("legal", "1"), entry("legal", "0"), 1) == "a rank has an illegal setting");
+    // What it was before stands beside it, a setting that was refused does not: the text has its default.
+    const auto of = [](const char* legal, const char* codec) {
+      return entry("build", codec) + entry("legal", legal) + entry("CRIMP_CODEC", codec);
+    };
+    CHECK(settings_difference(of("1", "3lc"), of("0", "auto"), 1) ==
+          "build is '3lc' on rank 0 and 'auto' on rank 1; a setting on rank 1 is illegal");
+    CHECK(has(settings_difference(of("0", "auto"), of("1", "3lc"), 1), "; a setting on rank 0 is illegal"));
+    CHECK_FALSE(has(settings_difference(of("0", "auto"), of("1", "3lc"), 1), "CRIMP_CODEC"));
+    CHECK(settings_difference(of("0", "auto"), of("0", "3lc"), 1) ==
+          "build is 'auto' on rank 0 and '3lc' on rank 1; a rank has an illegal setting");
     CHECK(settings_difference(both, "", 1) != "");
     CHECK_FALSE(settings_difference(both, both, 1).empty());
     CHECK(has(settings_difference(settings_text({}), "something\nelse entirely", 1), "not known"));
