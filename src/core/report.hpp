@@ -90,9 +90,9 @@ class Report {
   std::string summary() const;  // one or two lines for people
   std::string json() const;     // one rank's object
   // The file: settings, what json() gave on each rank, or that it gave none, and behind them "timeline", a line for
-  // each rank of what its History is.
+  // each rank of what its History is. nodes: by which Crimp went; 0: it has asked for none, and names of hosts count.
   static std::string of_job(const Settings&, int ranks, const std::string& simd, const char* status,
-                            const std::vector<std::string>& of_ranks);
+                            const std::vector<std::string>& of_ranks, std::size_t nodes = 0);
 
  private:
   struct Sum {

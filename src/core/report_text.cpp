@@ -65,7 +65,7 @@ void add_numbers(nlohmann::ordered_json& to, const nlohmann::ordered_json& more)
 
 // Where and when the ranks ran, of those that say so. Clocks of hosts differ by anything: both ends are the first
 // one's, and the end that of the rank that took longest.
-nlohmann::ordered_json job_object(const std::vector<nlohmann::ordered_json>& timelines) {
+nlohmann::ordered_json job_object(const std::vector<nlohmann::ordered_json>& timelines, std::size_t nodes) {
   nlohmann::ordered_json out{
       {"program", ""}, {"started", 0.0}, {"ended", 0.0}, {"nodes", 0}, {"hosts", nlohmann::ordered_json::object()}};
   for (const auto& of : timelines) {
@@ -76,7 +76,7 @@ nlohmann::ordered_json job_object(const std::vector<nlohmann::ordered_json>& tim
     auto& ranks = out["hosts"][of.at("host").get<std::string>()];
     ranks = ranks.is_null() ? 1 : ranks.get<int>() + 1;
   }
-  out["nodes"] = out["hosts"].size();
+  out["nodes"] = nodes ? nodes : out["hosts"].size();
   return out;
 }
 
@@ -245,7 +245,7 @@ std::string Report::json() const {
 }
 
 std::string Report::of_job(const Settings& settings, int ranks, const std::string& simd, const char* status,
-                           const std::vector<std::string>& of_ranks) {
+                           const std::vector<std::string>& of_ranks, std::size_t nodes) {
   nlohmann::ordered_json out{{"crimp", CRIMP_VERSION}, {"build", build_id()}, {"ranks", ranks}, {"simd", simd}};
   for (const Option& option : option_table()) out["settings"][option.name] = option.get(settings);
   out["status"] = status;
@@ -273,7 +273,7 @@ std::string Report::of_job(const Settings& settings, int ranks, const std::strin
     out["per_rank"].push_back(std::move(rank));
   }
   if (!skew.is_null()) out["skew"] = std::move(skew);
-  out["job"] = job_object(timelines);
+  out["job"] = job_object(timelines, nodes);
   // File names and patterns may be in any encoding; JSON is UTF-8.
   const auto dump = [](const nlohmann::ordered_json& of, int indent) {
     return of.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

@@ -252,7 +252,8 @@ void Runtime::say_unmerged() const {
 
 std::string Runtime::report_text(const std::vector<std::string>& of_ranks) const {
   const bool on = usable_ && (codecs_.any() || report.compressed_any());
-  return Report::of_job(settings_, world_size_, simd_target(), on ? "on" : text_of(why_off()), of_ranks);
+  return Report::of_job(settings_, world_size_, simd_target(), on ? "on" : text_of(why_off()), of_ranks,
+                        crimp::nodes_of(host_of_rank_, settings_.node_size).size());
 }
 
 }  // namespace crimp

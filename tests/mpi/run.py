@@ -20,6 +20,7 @@ parser.add_argument("--silent-on", action="append", default=[], metavar="REGEX",
 parser.add_argument("--fails", action="store_true", help="the program must end with an error, and not by hanging")
 parser.add_argument("--hangs", action="store_true", help="the program must still run when the time is up")
 parser.add_argument("--until", metavar="REGEX", help="the job, which may hang, is ended when this has been printed; it must be")
+parser.add_argument("--nodes", type=int, metavar="N", help="... and the job's nodes must be so many")
 parser.add_argument("--report-fails", action="store_true", help="the comparison of --report must fail: a control")
 parser.add_argument("--same-without", action="store_true", help="standard output must be that of a run without the preloads")
 parser.add_argument("--differs", action="store_true", help="... must not be: a control")
@@ -154,7 +155,10 @@ def compare(out, report):
     if not os.path.getsize(report):
         return "no report was written: Crimp was not there"
     with open(report) as file:
-        per_rank = json.load(file)["per_rank"]
+        whole = json.load(file)
+    per_rank = whole["per_rank"]
+    if args.nodes and whole["job"]["nodes"] != args.nodes:
+        return f"the report says {whole['job']['nodes']} nodes in place of {args.nodes}"
     # mpirun may put one rank's line before the end of another's.
     lines = re.findall(r"^expect (.*)$", out.replace("expect ", "\nexpect "), re.MULTILINE)
     if len(lines) != args.n:

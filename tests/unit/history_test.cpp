@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -172,6 +173,17 @@ TEST_SUITE("history") {
       CHECK(of["ended"] == 2e9 + 4);
     }
     CHECK(job({rank(2e9, 5), rank(2e9 + day, 1)})["ended"] == 2e9 + 5);
+  }
+
+  TEST_CASE("nodes are those by which Crimp went, and names of hosts where it asked for none") {
+    json of = json::parse(Report().json());
+    of["timeline"] = {{"host", "h"}, {"program", "p"}, {"started", 2e9}, {"ended", 2e9}};
+    const std::vector<std::string> ranks(3, of.dump());
+    for (const std::size_t nodes : {0, 1, 2, 3}) {
+      const json job = json::parse(Report::of_job(Settings{}, 3, "AVX2", "on", ranks, nodes))["job"];
+      CHECK(job["nodes"] == std::max<std::size_t>(nodes, 1));
+      CHECK(job["hosts"] == json{{"h", 3}});
+    }
   }
 
   TEST_CASE("the file: a line for each rank's timeline, the job from them, tensors with their rank") {
