@@ -46,7 +46,7 @@ bool sum_with_momentum(const AllreduceRequest& request, const CallPlan& plan, Ca
                 .find(layout.source, *t.segment, false, ResidualShape::of(*t.momentum, t.segment->count), host_memory())
                 .values;
     }
-    if (!values.direct()) values.bodies().reserve(bytes);
+    if (!values.direct()) values.bodies().reserve(Arena::padded(bytes));
     packed = {reinterpret_cast<char*>(values.packed().take(bytes)), bytes};
   } catch (const std::exception& e) {
     static std::atomic<bool> told{false};

@@ -54,7 +54,7 @@ crimp_dtype dtype_of() {
 }
 
 template <class T>
-void reduce(const std::vector<Tensor*>& tensors, bool in_place, double allowed) {
+void reduce(const std::vector<Tensor*>& tensors, bool in_place, double allowed, MPI_Comm comm = MPI_COMM_WORLD) {
   std::vector<crimp_segment> segments;
   std::vector<T> in;
   for (const Tensor* t : tensors) {
@@ -63,8 +63,8 @@ void reduce(const std::vector<Tensor*>& tensors, bool in_place, double allowed) 
   }
   std::vector<T> out = in, before = in;
   const void* send = in_place ? MPI_IN_PLACE : static_cast<const void*>(in.data());
-  CHECK(crimp_allreduce(send, out.data(), out.size(), dtype_of<T>(), MPI_COMM_WORLD, segments.data(),
-                        segments.size()) == MPI_SUCCESS);
+  CHECK(crimp_allreduce(send, out.data(), out.size(), dtype_of<T>(), comm, segments.data(), segments.size()) ==
+        MPI_SUCCESS);
   CHECK(in == before, "sendbuf was changed");
   CHECK(check::identical(out.data(), out.size() * sizeof(T), MPI_COMM_WORLD));
   std::size_t at = 0;
@@ -189,6 +189,21 @@ void not_a_number() {
   }
 }
 
+// A communicator's first calls, whatever few elements they have.
+void first_calls() {
+  for (std::size_t count = 1; count <= 40; ++count) {
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    Tensor t{"few.bias", std::vector<double>(count, 1.0)};
+    for (int step = 0; step < 3; ++step) {
+      t.exactly();
+      reduce<float>({&t}, step == 1, 1e-5, comm);
+      ++expected["passed_through.small"];
+    }
+    MPI_Comm_free(&comm);
+  }
+}
+
 // What is kept of a small tensor since its first call stays where MPI has the call behind that.
 void before_a_pass() {
   Tensor first{"first.bias", {1.0, 2.0}};
@@ -291,6 +306,7 @@ int main(int argc, char** argv) {
   other_types();
   not_a_number();
   before_a_pass();
+  first_calls();
   unnamed();
   if (clip > 0) not_clipped();
   return check::finish();
