@@ -1,12 +1,14 @@
 """What goes wrong becomes an exception that can be caught, and does not keep other ranks waiting.
   errors.py caught | place (what is told of ranks is not MPI's) | early (a rank raises before init_process_group) | late (while others wait for it) | hooked (so it does, and the program has an excepthook around the one before) | alone (without mpirun) |
-  survived (exceptions are printed and the program goes on) | model (the ranks' models differ) |
+  survived (exceptions are printed and the program goes on; the last one as pytest and cells of IPython's print it) |
+  file (an exception ends a file that IPython runs, which has no hook; its application is played here) | model (the ranks' models differ) |
   hasty (rank 0 leaves its group while another is still in the barrier of the group's making)
 """
 import ctypes
 import sys
 import threading
 import time
+import types
 
 import torch
 import torch.distributed as dist
@@ -64,6 +66,15 @@ if way == "survived":  # what import_array() of an extension does that was built
     thread = threading.Thread(target=lambda: 1 // 0)
     thread.start()
     thread.join()
+    sys.last_value = ValueError("of a test that fails as it should")
+    dist.all_reduce(torch.ones(50000))
+if way == "file":
+    terminal = types.ModuleType("IPython.terminal.ipapp")
+    terminal.TerminalIPythonApp = types.SimpleNamespace(initialized=lambda: True, instance=lambda: types.SimpleNamespace(interact=False))
+    sys.modules[terminal.__name__] = terminal
+    if rank == 1:
+        sys.last_value = SystemError("others wait for this rank")
+        sys.exit(f"SystemError: {sys.last_value}")
     dist.all_reduce(torch.ones(50000))
 if way == "model":
     net = torch.nn.Sequential(*[torch.nn.Linear(300, 300) for _ in range(4)])

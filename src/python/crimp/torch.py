@@ -44,7 +44,6 @@ _FAR = 3.0  # seconds for a connection to one of rank 0's addresses
 # -- The process ---------------------------------------------------------------------------------------------------
 
 _uncaught = False  # an exception has ended the program
-_survived = None   # the last one that was printed and did not
 
 
 def _ends_program(value):
@@ -63,11 +62,8 @@ def _notice(say):
     """sys.excepthook is asked of exceptions that the program survives, too: PyErr_Print does, and programs that call it."""
     @functools.wraps(say)
     def excepthook(kind, value, trace):
-        global _uncaught, _survived
-        if _ends_program(value):
-            _uncaught = True
-        elif value is getattr(sys, "last_value", None):
-            _survived = value
+        global _uncaught
+        _uncaught = _uncaught or _ends_program(value)
         say(kind, value, trace)
     return excepthook
 
@@ -76,8 +72,11 @@ sys.excepthook = _notice(sys.excepthook)
 
 
 def _died():
-    last = getattr(sys, "last_value", None)  # IPython sets it without asking the hook
-    return _uncaught or (last is not None and last is not _survived)
+    # IPython asks no hook. The exception that ends a file which it runs stands in sys.last_value, as do those that a cell, a test of pytest's or a
+    # program with PyErr_Print survives.
+    terminal = getattr(sys.modules.get("IPython.terminal.ipapp"), "TerminalIPythonApp", None)
+    runs_file = terminal is not None and terminal.initialized() and not terminal.instance().interact
+    return _uncaught or (runs_file and getattr(sys, "last_value", None) is not None)
 
 
 @functools.lru_cache(maxsize=None)
