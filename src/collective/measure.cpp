@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <new>
 
 #include "codec/payload.hpp"
 #include "collective/relay.hpp"
+#include "collective/wire.hpp"
 #include "core/clock.hpp"
 #include "core/convert.hpp"
 #include "core/error.hpp"
@@ -82,13 +84,24 @@ void agree_on_largest(Transport& transport, std::span<double> values) {
   struct Block {
     double values[8];
   };
-  static_assert(sizeof(Block) == kPayloadAlign);
+  static_assert(sizeof(Block) == sizeof(Header) && kWireMagic % 2 == 1);
   Block mine{};
   std::copy(values.begin(), values.end(), mine.values);
+  // A header begins with a bit that is set, a block with one that is not: neither is taken for the other.
+  const auto first = [](const Block& block) { return std::bit_cast<std::uint64_t>(block.values[0]); };
+  mine.values[0] = std::bit_cast<double>(first(mine) & ~std::uint64_t{1});
   auto all = insist([&] { return std::vector<Block>(static_cast<std::size_t>(transport.size())); });
   transport.wait(transport.start_allgather(&mine, all.data(), sizeof mine));
-  for (std::size_t i = 0; i < values.size(); ++i)
+  for (std::size_t r = 0; r < all.size(); ++r)
+    if (first(all[r]) & 1)
+      throw Error(ErrorCode::call_differs,
+                  "rank " + std::to_string(r) + " and rank " + std::to_string(transport.rank()) +
+                      " are not in the same call: here all are to measure what it takes (CRIMP_ALGORITHM=auto), there "
+                      "it is under way. Tensors, their codecs, counts or types differ between the ranks");
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = mine.values[i];
     for (const Block& block : all) values[i] = std::max(values[i], block.values[i]);
+  }
 }
 
 NetworkModel measure_network(Transport& transport, const PlainAllreduce& plain) {

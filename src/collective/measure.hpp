@@ -15,7 +15,8 @@ namespace crimp {
 // Sums floats in place over the transport's ranks by MPI itself. Throws Error{transport_failed}.
 using PlainAllreduce = std::function<void(float* buffer, std::uint64_t count)>;
 
-// Collective. The largest of each rank's values, in place; at most 8 of them.
+// Collective. The largest of each rank's values, in place; at most 8 of them, of the first one all but its last bit.
+// Throws Error{call_differs} where a rank is not in it but sends the headers of a call.
 void agree_on_largest(Transport&, std::span<double> values);
 // Collective; exchanges of growing size until one takes kLongEnough. Without a PlainAllreduce the model has no curve of
 // it.

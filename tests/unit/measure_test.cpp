@@ -3,11 +3,13 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstring>
 #include <thread>
 
+#include "collective/wire.hpp"
 #include "core/error.hpp"
 #include "support/thread_node.hpp"
 
@@ -120,6 +122,34 @@ TEST_SUITE("measure") {
         }
         if (n >= 8) CHECK(model.step.points()[0].bytes == 64);  // of one message
       }
+    }
+  }
+
+  TEST_CASE("who agrees while another rank is in another call has an error, and that rank as well") {
+    for (const bool differ : {true, false}) {
+      CAPTURE(differ);
+      std::atomic<int> refused{0};
+      double agreed[3] = {};
+      run_ranks(3, [&](ThreadTransport& t) {
+        if (differ && t.rank() == 1) {
+          const Header mine;
+          Header all[3];
+          t.wait(t.start_allgather(&mine, all, sizeof mine));
+          for (const int r : {0, 2}) CHECK_FALSE(disagreement(mine, all[r]).empty());
+          return;
+        }
+        // The first ends in a bit that is set, as a header's magic does.
+        double values[2] = {std::nextafter(1.0 + t.rank(), 9.0), 1.0 / 3};
+        try {
+          agree_on_largest(t, values);
+          CHECK(values[1] == 1.0 / 3);
+          agreed[t.rank()] = values[0];
+        } catch (const Error& e) {
+          refused += e.code() == ErrorCode::call_differs;
+        }
+      });
+      CHECK(refused == (differ ? 2 : 0));
+      for (const double value : agreed) CHECK(value == (differ ? 0.0 : agreed[0]));
     }
   }
 
