@@ -46,6 +46,14 @@ namespace {
 
 // Of what codecs keep of tensors, in which settings contradict each other.
 void complain_of_memory(const Settings& settings, const CodecRules& codecs, std::vector<Complaint>& complaints) {
+  const auto keeps = [&](const Codec& codec) {
+    return codec.traits().whole_tensors || (settings.error_feedback && codec.feedback().kept());
+  };
+  if (!settings.state_dir.empty() && codecs.any() && !codecs.any_codec(keeps))
+    complaints.push_back({std::string("CRIMP_STATE_DIR is not used: ") +
+                              (settings.error_feedback ? "no codec of the settings keeps anything of tensors"
+                                                       : "nothing is kept of tensors with CRIMP_ERROR_FEEDBACK=0"),
+                          false});
   if (settings.residual != "float32") {
     const Codec* const codec = codecs.codec().get();
     const FeedbackKind kind = codec ? codec->feedback().kind : FeedbackKind::residual;
@@ -67,6 +75,21 @@ void complain_of_memory(const Settings& settings, const CodecRules& codecs, std:
   });
 }
 
+// Of settings that the algorithm which is named does not ask for.
+template <class Unused>
+void complain_of_algorithm(const Settings& settings, const Unused& unused) {
+  const AlgorithmEntry* const named = find_algorithm(settings.algorithm);  // null: auto, or illegal
+  if (!named || settings.codec == "none") return;
+  const Settings defaults;
+  const bool given = settings.profile == "off";  // else CRIMP_QUALITY may be the profile's
+  const std::string why = "CRIMP_ALGORITHM=" + settings.algorithm;
+  unused(settings.quality != defaults.quality && given, "CRIMP_QUALITY",
+         why + " says how calls go, and CRIMP_QUALITY what auto may take");
+  unused(settings.radix != defaults.radix && !named->plan_relayed, "CRIMP_RADIX", why + " has no relays");
+  unused(settings.node_size != defaults.node_size && named->plan, "CRIMP_NODE_SIZE",
+         why + " has no nodes; the report counts them so all the same");
+}
+
 }  // namespace
 
 void Runtime::read() {
@@ -79,8 +102,8 @@ void Runtime::read() {
   } catch (const Error& e) {
     refuse(e.what());
   }
-  const auto unused = [&](bool is, const char* name, const char* why) {
-    if (is) complaints_.push_back({name + (" is not used: " + std::string(why)), false});
+  const auto unused = [&](bool is, const char* name, const std::string& why) {
+    if (is) complaints_.push_back({name + (" is not used: " + why), false});
   };
   // Bound: the machine has more.
   cpu_set_t bound;
@@ -105,6 +128,7 @@ void Runtime::read() {
     unused(settings_.gain_floor != defaults.gain_floor, "CRIMP_GAIN_FLOOR", uncontrolled);
   }
   complain_of_memory(settings_, codecs_, complaints_);
+  complain_of_algorithm(settings_, unused);
   if (settings_.simd != "auto") {
     try {
       choose_simd(settings_.simd);
