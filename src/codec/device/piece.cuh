@@ -9,12 +9,13 @@ inline constexpr int kQuads = kPieceElements / 4 / kThreads;  // of a thread, in
 
 struct PieceDevice {
   static constexpr bool kFixedSize = true, kSelects = false, kInRegisters = false;
-  static constexpr bool kAddsAll = false, kOwnShared = false, kDecodesAll = false;
+  static constexpr bool kAddsAll = false, kDecodesAll = false;
   // Blocks on a multiprocessor that registers are for: 4, 3 where 32 spill. sm_80 has shared memory for three encoding.
   static constexpr std::uint32_t kEncodeBlocks = 4, kDecodeBlocks = 4;
-  static constexpr std::uint32_t kOtherBlocks = 4;  // at most, encoding values that are not float32
-  static constexpr int kFetched = 3;                // vectors of memory that a thread has on their way
-  static constexpr int kPayloads = 4;               // of how many a thread that adds in registers has a slot on its way
+  static constexpr std::uint32_t kDecodeThreads = kThreads;  // another number only with kDecodesAll
+  static constexpr std::uint32_t kOtherBlocks = 4;           // at most, encoding values that are not float32
+  static constexpr int kFetched = 3;                         // vectors of memory that a thread has on their way
+  static constexpr int kPayloads = 4;  // of how many a thread that adds in registers has a slot on its way
   // Whole pieces are decoded in another way (sums.cuh), also to other types than float32: so many slots at once, with
   // so many payloads on their way, or with the next one while one is added.
   static constexpr bool kWhole = false, kAhead = false;

@@ -21,9 +21,9 @@
 //     __device__ void for_sent(const Shared&, std::uint32_t count, Work&&) const;  // work(i) for what encode selected
 // One that adds all payloads of a piece in a call of its own (kAddsAll) also has
 //     template <class Payloads>
-//     __device__ void add_all(const Piece&, const Payloads&, float* acc, DecodeShared&) const;
-// whose DecodeShared is Shared unless it names another (kOwnShared); one that also begins and ends them itself
-// (kDecodesAll), whose shared memory has no piece,
+//     __device__ void add_all(const Piece&, const Payloads&, float* acc, Shared&) const;
+// One that also begins and ends them itself (kDecodesAll), in blocks of kDecodeThreads, whose shared memory has no
+// piece,
 //     template <class Payloads, class To>
 //     __device__ void decode_all(const Piece&, const Payloads&, const To& out, bool accumulate, int voters,
 //                                DecodeShared&) const;
@@ -46,21 +46,12 @@ struct SumsShared {
   typename Device::DecodeShared own;
 };
 template <class Device>
-struct AllShared {
-  alignas(16) float a[kPieceElements];
-  typename Device::DecodeShared own;
-};
-template <class Device>
 struct DecodeShared {
   using Type = EncodeShared<Device>;
 };
 template <class Device>
 requires(Device::kInRegisters || Device::kDecodesAll) struct DecodeShared<Device> {
   using Type = SumsShared<Device>;
-};
-template <class Device>
-requires Device::kOwnShared struct DecodeShared<Device> {
-  using Type = AllShared<Device>;
 };
 
 template <class Device>
@@ -155,7 +146,7 @@ __host__ __device__ constexpr std::uint32_t decode_blocks(bool other) {
 
 // other: to what is not float32, which nothing is added to.
 template <class Device, bool other>
-__global__ void __launch_bounds__(kThreads, decode_blocks<Device>(other))
+__global__ void __launch_bounds__(Device::kDecodeThreads, decode_blocks<Device>(other))
     decode_pieces(ChunkTable table, DeviceBodies bodies, RandomCounter counter, Device device, Destination<other> whole,
                   bool accumulate, int voters, std::int32_t* bad) {
   auto& shared = shared_memory<typename DecodeShared<Device>::Type>();
@@ -249,9 +240,9 @@ class PieceCodec final : public DeviceCodec {
   int decode_add(const ChunkTable& t, const DeviceBodies& bodies, const RandomCounter& counter, Values out,
                  bool accumulate, int voters, std::int32_t* bad, Stream s) const override {
     const auto decode_all = [&](auto other) {
-      return launch<decode_pieces<Device, other>>(t.piece_count, kThreads, sizeof(typename DecodeShared<Device>::Type),
-                                                  s, t, bodies, counter, device_, destination<other>(out), accumulate,
-                                                  voters ? voters : static_cast<int>(bodies.count), bad);
+      return launch<decode_pieces<Device, other>>(
+          t.piece_count, Device::kDecodeThreads, sizeof(typename DecodeShared<Device>::Type), s, t, bodies, counter,
+          device_, destination<other>(out), accumulate, voters ? voters : static_cast<int>(bodies.count), bad);
     };
     return out.type == Dtype::f32 ? decode_all(std::false_type()) : decode_all(std::true_type());
   }

@@ -6,8 +6,9 @@
 // quantises them where they are. Indices stay in shared memory, four bits each, until all blocks have them.
 //
 // What is decoded are integers of up to 16 bits, exact in any order: a warp has a block, an element's address is five
-// bits of a row and five of a column, and H X H, which is the rotation, are 24 products on the tensor cores. The first
-// leaves its elements where the second wants them; nothing goes through shared memory.
+// bits of a row and five of a column, and H X H, which is the rotation, are 20 products on the tensor cores. The first
+// leaves its elements where the second wants them. Sums of all payloads stay in registers, 32 of a lane, and the next
+// payload's indices are on their way to shared memory while one is added; warps wait for each other once.
 #pragma once
 #include "codec/device/matrix.cuh"
 #include "codec/device/piece_kernels.cuh"
@@ -23,7 +24,8 @@ static_assert(kBlocks <= device::kWarps && kTiles * kWords == kTile);
 
 struct Device : device::PieceDevice {
   static constexpr std::uint32_t kEncodeBlocks = 3, kDecodeBlocks = 3, kOtherBlocks = 2;
-  static constexpr bool kAddsAll = true, kOwnShared = true;
+  static constexpr bool kDecodesAll = true;
+  static constexpr std::uint32_t kDecodeThreads = kBlocks * device::kWarp;  // a warp has a block
   using Signs = std::uint8_t[(kBlocks + 1) / 2 * 2 * kTile];  // of a block's places in tiles: a bit for each tile
   // Words of random bits lie in planes, shifted so that lanes that read two of them at once meet other banks.
   static constexpr std::uint32_t kPlane = kTile + 8;
@@ -40,12 +42,6 @@ struct Device : device::PieceDevice {
     float norms[kBlocks], scales[kBlocks];
     Dimension dimensions[kBlocks];
     float slope[64], offset[64];
-  };
-  struct DecodeShared {
-    alignas(16) Signs signs;
-    std::uint32_t tiles[kBlocks];
-    Dimension dimensions[kBlocks];
-    uint4 aside[kBlocks * device::kWarp];
   };
   using Two = device::Floats<2>;
   using Four = device::Floats<4>;
@@ -273,14 +269,24 @@ struct Device : device::PieceDevice {
     std::uint32_t four[4];
 #pragma unroll
     for (std::uint32_t i = 0; i < 4; ++i) four[i] = words[i / 2 * 4 * kWords + i % 2 * 4];
-    a += block * kBlock;
-    decode<2>(lane, four, norm, own.dimensions[block], block, own.signs,
-              reinterpret_cast<uint4*>(own.y)[block * device::kWarp + lane], [&](std::uint32_t e, const Two& d) {
-                Two left = device::load<2>(a + e);
+    const std::uint32_t e0 = first_element(lane);
+    const Dimension dimension = own.dimensions[block];
+    const float worth = norm * unit * dimension.inverse;
+    a += block * kBlock + e0;
+    rotate_back<Apart::rows>(lane, four, signed_of(lane), dimension.excess,
+                             reinterpret_cast<uint4*>(own.y)[block * device::kWarp + lane],
+                             [&](std::uint32_t m, int z, int j, const float(&sums)[4]) {
+                               const std::uint32_t signs = signs_of(own.signs, block, e0, m);
 #pragma unroll
-                for (int k = 0; k < 2; ++k) left.v[k] -= d.v[k];
-                device::store<2>(a + e, left);
-              });
+                               for (int i = 0; i < 2; ++i) {
+                                 float* const at = a + element(m, z, i) + 2 * j;
+                                 Two left = device::load<2>(at);
+#pragma unroll
+                                 for (int k = 0; k < 2; ++k)
+                                   left.v[k] -= with_sign(sums[2 * k + i] * worth, signs, sign_at(z, i, 2 * j + k));
+                                 device::store<2>(at, left);
+                               }
+                             });
   }
   // The strides within two tiles of a block, and the random bits of a place of each of 16 neighbouring ones.
   __device__ static void rotate_and_draw(const device::Piece& piece, const float* a, std::uint32_t block, float* y,
@@ -382,16 +388,46 @@ struct Device : device::PieceDevice {
     };
     return {half(0), half(16)};
   }
-  // A warp: use(element, d) for what the indices of a block decode to, n neighbours a time, and for what lies between
-  // its last element and kBlock. Two for want of registers: they meet in banks, four do not. `aside` is the lane's.
-  template <int n, class Use>
-  __device__ void decode(std::uint32_t lane, const std::uint32_t (&words)[4], float norm, const Dimension& dimension,
-                         std::uint32_t block, const Signs& signs, uint4& aside, Use&& use) const {
-    const std::uint32_t group = lane / 4, in_group = lane % 4, e0 = 4 * in_group + 16 * (group % 4) + 128 * (group / 4);
+  // What a lane has of H, {h, h, h, -h}: as the left side of the first products, in pairs as the right side of the
+  // others.
+  struct Signed {
+    std::uint32_t h[4];
+  };
+  __device__ static Signed signed_of(std::uint32_t lane) {
+    const std::uint32_t group = lane / 4, in_group = lane % 4;
+    // Bytes are halves below the smallest normal one, in units of 2^-24; H is 2^12 or -2^12.
+    const std::uint32_t h =
+        0x6c006c00 | ((__popc(group & (2 * in_group)) & 1 ? 0x80008000u : 0) ^ (group & 1 ? 0x80000000u : 0));
+    return {{h, h, h, h ^ 0x80008000u}};
+  }
+  // The first element of a lane, and which ones use() below is told of.
+  __device__ static std::uint32_t first_element(std::uint32_t lane) {
+    return 4 * (lane % 4) + 16 * (lane / 4 % 4) + 128 * (lane / 16);
+  }
+  __device__ static constexpr std::uint32_t element(std::uint32_t m, std::uint32_t z, std::uint32_t i) {
+    return 64 * m + 512 * z + kBlock / 4 * i;
+  }
+  // Where barriers of a warp keep the compiler from having more on its way than registers hold. Found by trying: with
+  // another one some decoder spills.
+  enum class Apart { words, rows };
+  template <class To>
+  __device__ static constexpr Apart apart_with() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+    if (std::is_same_v<To, float*>) return Apart::words;
+#endif
+    return Apart::rows;
+  }
+  // A warp: use(m, z, j, sums) for what the indices of a block decode to, in units of the norm's worth and as the
+  // rotation has it, before signs: sums[2 k + i] is element first_element + element(m, z, i) + 2 j + k. `aside` is the
+  // lane's.
+  template <Apart apart, class Use>
+  __device__ void rotate_back(std::uint32_t lane, const std::uint32_t (&words)[4], const Signed& by,
+                              const float& excess, uint4& aside, Use&& use) const {
     // Row bit 4 first, by sums and differences of bytes: what follows are sums of 16 that a half has exactly.
     std::uint32_t half[4];
 #pragma unroll
     for (int q = 0; q < 4; q += 2) {
+      if (apart == Apart::words) __syncwarp();
       const std::uint32_t a = words[q], b = words[q + 1];
       const Bytes first = values_of((a >> 4 & 0x0f0f0f0f) | (b & 0xf0f0f0f0)),
                   second = values_of((a & 0x0f0f0f0f) | (b & 0x0f0f0f0f) << 4);
@@ -400,123 +436,281 @@ struct Device : device::PieceDevice {
       reinterpret_cast<uint2*>(&aside)[q / 2] =
           make_uint2(first.low - second.low + 0x40404040, first.high - second.high + 0x40404040);
     }
-    // Bytes are halves below the smallest normal one, in units of 2^-24; H is 2^12 or -2^12.
-    const std::uint32_t sign_of_h =
-        0x6c006c00 | ((__popc(group & (2 * in_group)) & 1 ? 0x80008000u : 0) ^ (group & 1 ? 0x80000000u : 0));
-    const float worth = norm * unit * dimension.inverse;
 #pragma unroll
     for (std::uint32_t m = 0; m < 2; ++m) {
+      if (apart == Apart::rows) __syncwarp();
       if (m != 0) {
         const uint4 four = aside;
         half[0] = four.x, half[1] = four.y, half[2] = four.z, half[3] = four.w;
       }
       std::uint32_t rows[4][2] = {};  // halves of 16 rows, of 8 columns
-      const std::uint32_t h = device::afresh(sign_of_h), minus = h ^ 0x80008000u, left[4] = {h, h, h, minus};
 #pragma unroll
       for (int q = 0; q < 4; ++q)
-        device::add_product(left, device::pick_bytes(half[q], 0, 0x4140), device::pick_bytes(half[q], 0, 0x4342),
+        device::add_product(by.h, device::pick_bytes(half[q], 0, 0x4140), device::pick_bytes(half[q], 0, 0x4342),
                             rows[q]);
-      std::uint32_t sign = four_signs(signs, block, e0 % kTile + 64 * m) << (1 - e0 / kTile);
+      const std::uint32_t low[4] = {rows[0][0], rows[0][1], rows[1][0], rows[1][1]};
+      std::uint32_t high[4] = {rows[2][0], rows[2][1], rows[3][0], rows[3][1]};
+      float of_low[2][4] = {};
 #pragma unroll
-      for (std::uint32_t z = 0; z < 2; ++z) {
-        const std::uint32_t e = e0 + 64 * m + 512 * z;
+      for (int j = 0; j < 2; ++j) device::add_product(low, by.h[2 * j], by.h[2 * j + 1], of_low[j]);
 #pragma unroll
-        for (int j = 0; j < 2; j += n / 2) {
-          __syncwarp();
-          float sums[n / 2][4] = {};
+      for (int z = 0; z < 2; ++z) {
 #pragma unroll
-          for (int s = 0; s < 2; ++s) {
-            const std::uint32_t from[4] = {rows[2 * s][0], rows[2 * s][1], rows[2 * s + 1][0], rows[2 * s + 1][1]};
+        for (int j = 0; j < 2; ++j) {
+          float sums[4];
 #pragma unroll
-            for (int p = 0; p < n / 2; ++p) device::add_product(from, h, j + p ? minus : h, sums[p]);
-          }
+          for (int i = 0; i < 4; ++i) sums[i] = of_low[j][i];
+          device::add_product(high, by.h[2 * j], by.h[2 * j + 1], sums);
           // What bytes have too much is alike in all, so all in one element.
-          if (j == 0 && e == 64 * m) sums[0][0] -= m ? 0x1p15f : dimension.excess;
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            device::Floats<n> by;
-#pragma unroll
-            for (int k = 0; k < n; ++k)
-              by.v[k] = with_sign(sums[k / 2][k % 2 * 2 + i] * worth, sign, 30 - 8 * (2 * j + k) - 2 * i);
-            use(e + kBlock / 4 * i + 2 * j, by);
-          }
+          if (z == 0 && j == 0 && lane == 0) sums[0] -= m ? 0x1p15f : excess;
+          use(m, z, j, sums);
         }
         // Then the columns that have the other half of these with the other sign.
-        sign >>= 4;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) rows[2 + i / 2][i % 2] ^= 0x80008000u;
+        for (int i = 0; i < 4; ++i) high[i] ^= 0x80008000u;
       }
     }
   }
+  // with_sign(x, signs_of(m), sign_at(z, i, k)) for the k-th of four neighbours.
+  __device__ static std::uint32_t signs_of(const Signs& signs, std::uint32_t block, std::uint32_t e0, std::uint32_t m) {
+    return four_signs(signs, block, e0 % kTile + 64 * m) << (1 - e0 / kTile);
+  }
+  __device__ static constexpr int sign_at(int z, int i, int k) { return 30 - 4 * z - 8 * k - 2 * i; }
 
-  // Where a lane's first word is behind a piece's norms.
-  __device__ std::uint32_t first_byte(std::uint32_t lane, std::uint32_t block) const {
-    return (block * kTiles + first_tile(lane)) * tile_bytes() + lane / 8 * 4 + (bits_ == 4 ? lane % 2 * 2 * kLanes : 0);
+  // threadIdx.x, asked for anew: kept in a register it would be one too many.
+  __device__ static std::uint32_t this_thread() {
+#ifdef CRIMP_SIMT
+    return threadIdx.x;
+#else
+    std::uint32_t thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+#endif
   }
-  template <class Word>
-  __device__ void fetch(std::uint32_t lane, const std::uint8_t* in, std::uint32_t tiles, Word&& word,
-                        std::uint32_t (&to)[4]) const {
-    const std::uint32_t further = 4 * tile_bytes();
-#pragma unroll
-    for (std::uint32_t i = 0; i < 4; i += 2) {
-      to[i] = to[i + 1] = 0;
-      if (first_tile(lane) + 2 * i >= tiles) continue;
-      const std::uint8_t* const tile = in + i / 2 * further;
-      std::uint32_t low = word(tile), high = word(tile + kLanes);
-      if (bits_ != 4) {
-        const std::uint32_t upper = lane % 2, third = bits_ == 3 ? word(tile + 2 * kLanes) : 0;
-        low = (low >> (upper ? 0 : 2) & 0x33333333) | (third << (2 * upper) >> 1 & 0x44444444);
-        high = (high >> (upper ? 0 : 2) & 0x33333333) | (third << (2 * upper) & 0x44444444);
-      }
-      to[i] = low;
-      to[i + 1] = high;
+  // Of a warp: where its block's words are, in as many payloads as it has lanes, and what a unit of its sums is worth.
+  struct Bodies {
+    const std::uint8_t* words[device::kWarp];
+    float worth[device::kWarp], excess, inverse;
+    std::uint32_t tiles, words_at;
+  };
+  // Slots for a lane's words of a payload: a tile's are two, and a third of three bits. Those of tiles that a block
+  // does not have stay zero.
+  struct Fetched {
+    float words[4][kDecodeThreads], third[2][kDecodeThreads];
+  };
+  struct DecodeShared {
+    alignas(16) Signs signs;
+    alignas(16) Signed h[device::kWarp];
+    uint4 aside[kDecodeThreads];
+    Bodies bodies[kBlocks];
+    Fetched fetched;
+    alignas(16) std::uint8_t to[sizeof(device::Out)];
+    std::uint32_t count;
+  };
+  // A lane's words of payload r, on their way.
+  __device__ void fetch(std::uint32_t thread, std::uint32_t r, DecodeShared& own) const {
+    const std::uint32_t block = thread / device::kWarp, lane = thread % device::kWarp, tiles = own.bodies[block].tiles;
+    const std::uint8_t* const words = device::global(own.bodies[block].words[r % device::kWarp]);
+    const bool in_words = reinterpret_cast<std::uintptr_t>(words) % 4 == 0;
+    const auto copy = [&](float* slots, const std::uint8_t* p) {
+      device::copy_async<1>(slots + thread, reinterpret_cast<const float*>(p));
+    };
+    Fetched& to = own.fetched;
+    if (in_words && bits_ == 4 && tiles == kTiles) {  // what most are
+      const std::uint8_t* const at = words + first_tile(lane) * (kTile / 2) + lane / 8 * 4 + lane % 2 * 2 * kLanes;
+      copy(to.words[0], at);
+      copy(to.words[1], at + kLanes);
+      copy(to.words[2], at + 2 * kTile);
+      copy(to.words[3], at + 2 * kTile + kLanes);
+      return;
     }
-  }
-  // A barrier where it begins.
-  template <class Payloads>
-  __device__ void add_all(const device::Piece& piece, const Payloads& payloads, float* acc, DecodeShared& own) const {
-    const std::uint32_t n = blocks(piece.count);
-    draw_signs(piece, 0, own.signs);
-    if (threadIdx.x < n) {
-      own.tiles[threadIdx.x] = Extent(piece.count, threadIdx.x).tiles;
-      own.dimensions[threadIdx.x] = dimension_of(own.tiles[threadIdx.x]);
-    }
-    __syncthreads();
-    if (block_of(threadIdx.x) >= n) return;
+    const std::uint8_t* tile =
+        words + first_tile(lane) * tile_bytes() + lane / 8 * 4 + (bits_ == 4 ? lane % 2 * 2 * kLanes : 0);
 #pragma unroll 1
-    for (std::uint32_t r = 0; r < payloads.count; ++r) {
-      __syncwarp();
-      const std::uint32_t thread = device::afresh(threadIdx.x), lane = thread % device::kWarp, block = block_of(thread),
-                          norm_at = block * static_cast<std::uint32_t>(sizeof(float)),
-                          words_at = n * static_cast<std::uint32_t>(sizeof(float)) + first_byte(lane, block);
-      float norm;
-      std::uint32_t words[4];
-      const std::uint8_t* const in = payloads[r].in;
-      if (reinterpret_cast<std::uintptr_t>(in) % 4 == 0) {
-        norm = *reinterpret_cast<const float*>(in + norm_at);
-        fetch(
-            lane, in + words_at, own.tiles[block],
-            [](const std::uint8_t* p) { return *reinterpret_cast<const std::uint32_t*>(p); }, words);
-      } else {
-        norm = device::load_bytes<float>(in + norm_at);
-        fetch(
-            lane, in + words_at, own.tiles[block],
-            [](const std::uint8_t* p) { return device::load_bytes<std::uint32_t>(p); }, words);
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      if (first_tile(lane) + 4 * i >= tiles) break;
+#pragma unroll 1
+      for (std::uint32_t row = 0; row < 3; ++row) {
+        if (row == 2 && bits_ != 3) break;
+        float* const slots = row < 2 ? to.words[2 * i + row] : to.third[i];
+        if (in_words) copy(slots, tile + row * kLanes);
+        else slots[thread] = device::load_bytes<float>(tile + row * kLanes);
       }
-      const bool nothing = __float_as_uint(norm) == 0;
-      const bool legal =
-          nothing ? (words[0] | words[1] | words[2] | words[3]) == 0 : norm >= kLeastNorm && norm <= kMostNorm;
-      if (!legal) payloads.malformed(r);
-      if (nothing) continue;
-      decode<4>(lane, words, norm, own.dimensions[block], block, own.signs, own.aside[block * device::kWarp + lane],
-                [&](std::uint32_t e, const Four& d) {
-                  e += block * kBlock;
-                  Four sum = device::load<4>(acc + e);
-#pragma unroll
-                  for (int k = 0; k < 4; ++k) sum.v[k] += d.v[k];
-                  device::store<4>(acc + e, sum);
-                });
+      tile += 4 * tile_bytes();
     }
+  }
+  // Payloads [first, first + lanes), if there are any, and the first one's words.
+  template <class Payloads>
+  __device__ void open(const Payloads& payloads, std::uint32_t first, DecodeShared& own) const {
+    if (first >= payloads.count) return;
+    const std::uint32_t thread = this_thread(), lane = thread % device::kWarp, block = thread / device::kWarp;
+    const bool there = first + lane < payloads.count;
+    Bodies& bodies = own.bodies[block];
+    float norm = 0.0f;
+    __syncwarp();
+    if (there) {
+      const std::uint8_t* const in = payloads[first + lane].in;
+      norm = device::load_bytes<float>(in + block * static_cast<std::uint32_t>(sizeof(float)));
+      bodies.words[lane] = in + bodies.words_at;
+    }
+    __syncwarp();
+    fetch(thread, first, own);
+    if (there && __float_as_uint(norm) != 0 && !(norm >= kLeastNorm && norm <= kMostNorm))
+      payloads.malformed(first + lane);
+    bodies.worth[lane] = norm * unit * bodies.inverse;
+    __syncwarp();
+  }
+  // The words as of four bits.
+  __device__ void words_of(std::uint32_t thread, const Fetched& from, std::uint32_t (&to)[4]) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) to[i] = __float_as_uint(from.words[i][thread]);
+    if (bits_ == 4) return;
+    const std::uint32_t upper = thread % 2 * 2;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) to[i] = to[i] >> (2 - upper) & 0x33333333;
+    if (bits_ != 3) return;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const std::uint32_t third = __float_as_uint(from.third[i][thread]) << upper;
+      to[2 * i] |= third >> 1 & 0x44444444;
+      to[2 * i + 1] |= third & 0x44444444;
+    }
+  }
+  // use(x, e) for the sums of a lane that begin with element e.
+  using LaneSums = Four[2][2][2];
+  template <class Use>
+  __device__ static void for_sums(std::uint32_t e0, LaneSums& sums, Use&& use) {
+#pragma unroll
+    for (int m = 0; m < 2; ++m)
+#pragma unroll
+      for (int z = 0; z < 2; ++z)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) use(sums[m][z][i], e0 + element(m, z, i));
+  }
+  // Adds all payloads, of which the first are open. signed_: with their signs; else as the rotation has them, because
+  // signs are alike in all payloads: sums get theirs in the end. Only whether a zero is negative would not be the same.
+  template <bool signed_, class To, class Payloads>
+  __device__ void add_payloads(const Payloads& payloads, LaneSums& sum, DecodeShared& own) const {
+    std::uint32_t r = 0;
+#pragma unroll 1
+    while (r < payloads.count) {
+#pragma unroll 1
+      do {
+        const std::uint32_t thread = this_thread(), block = thread / device::kWarp, lane = thread % device::kWarp;
+        device::wait_async();
+        const float worth = own.bodies[block].worth[r % device::kWarp];
+        std::uint32_t words[4];
+        words_of(thread, own.fetched, words);
+        const bool nothing = worth == 0.0f;
+        if (nothing && (words[0] | words[1] | words[2] | words[3]) != 0) payloads.malformed(r);
+        ++r;
+        if (r % device::kWarp != 0 && r < payloads.count) fetch(thread, r, own);
+        if (signed_ && nothing) continue;  // what is -0 stays so
+        rotate_back<apart_with<To>()>(lane, words, own.h[lane], own.bodies[block].excess, own.aside[thread],
+                                      [&](std::uint32_t m, int z, int j, const float(&sums)[4]) {
+#pragma unroll
+                                        for (int c = 0; c < 4; ++c) {
+                                          float d = sums[c] * worth;
+                                          const int i = c % 2, k = 2 * j + c / 2;
+                                          if constexpr (signed_)
+                                            d = with_sign(d, signs_of(own.signs, block, first_element(lane), m),
+                                                          sign_at(z, i, k));
+                                          sum[m][z][i].v[k] += d;
+                                        }
+                                      });
+      } while (r % device::kWarp != 0 && r < payloads.count);
+      open(payloads, r, own);
+    }
+  }
+  // A warp has a block, its sums in registers.
+  template <class Payloads, class To>
+  __device__ void decode_all(const device::Piece& piece, const Payloads& payloads, const To& to, bool accumulate, int,
+                             DecodeShared& own) const {
+    const std::uint32_t n = blocks(piece.count), block = device::warp(), lane = device::lane();
+    if (block < n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) own.fetched.words[i][threadIdx.x] = 0.0f;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) own.fetched.third[i][threadIdx.x] = 0.0f;
+      if (lane == 0) {
+        Bodies& bodies = own.bodies[block];
+        bodies.tiles = Extent(piece.count, block).tiles;
+        const Dimension dimension = dimension_of(bodies.tiles);
+        bodies.excess = dimension.excess;
+        bodies.inverse = dimension.inverse;
+        bodies.words_at = n * static_cast<std::uint32_t>(sizeof(float)) + block * kTiles * tile_bytes();
+      }
+      open(payloads, 0, own);
+    }
+    if (block == 0) {
+      own.h[lane] = signed_of(lane);
+      if (lane == 0) {
+        own.count = piece.count;
+        *reinterpret_cast<To*>(own.to) = to;
+      }
+    }
+    draw_signs(piece, 0, own.signs);
+    __syncthreads();
+    if (block >= n) return;
+    if constexpr (std::is_same_v<To, float*>) {
+      if (accumulate) {
+        LaneSums sum;
+        begin_sums(to, own, sum);
+        add_payloads<true, To>(payloads, sum, own);
+        store_sums<To>(own, sum);
+        return;
+      }
+    }
+    LaneSums sum = {};
+    add_payloads<false, To>(payloads, sum, own);
+    const std::uint32_t thread = this_thread();
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+      const std::uint32_t signs = signs_of(own.signs, thread / device::kWarp, first_element(thread % device::kWarp), m);
+#pragma unroll
+      for (int z = 0; z < 2; ++z)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+#pragma unroll
+          for (int k = 0; k < 4; ++k) sum[m][z][i].v[k] = with_sign(sum[m][z][i].v[k], signs, sign_at(z, i, k)) + 0.0f;
+    }
+    store_sums<To>(own, sum);
+  }
+  // Of what a lane's four neighbours are loaded from or stored to: whether all are there and can be had at once.
+  template <class To>
+  __device__ static bool whole(const To& to, std::uint32_t thread, std::uint32_t count) {
+    return device::in_quads(to) && (thread / device::kWarp + 1) * kBlock <= count;
+  }
+  __device__ static std::uint32_t first_sum(std::uint32_t thread) {
+    return thread / device::kWarp * kBlock + first_element(thread % device::kWarp);
+  }
+  __device__ static void begin_sums(const float* from, DecodeShared& own, LaneSums& sums) {
+    const std::uint32_t thread = this_thread(), count = own.count;
+    if (whole(from, thread, count)) {
+      for_sums(first_sum(thread), sums, [&](Four& x, std::uint32_t e) { x = device::load<4>(from + e); });
+      return;
+    }
+    for_sums(first_sum(thread), sums, [&](Four& x, std::uint32_t e) {
+#pragma unroll
+      for (std::uint32_t k = 0; k < 4; ++k) x.v[k] = e + k < count ? from[e + k] : 0.0f;
+    });
+  }
+  template <class To>
+  __device__ static void store_sums(DecodeShared& own, LaneSums& sums) {
+    To to = *reinterpret_cast<const To*>(own.to);
+    if constexpr (std::is_same_v<To, device::Out>) to.at = device::global(to.at);
+    else to = device::global(to);
+    const std::uint32_t thread = this_thread(), count = own.count;
+    if (whole(to, thread, count)) {
+      for_sums(first_sum(thread), sums, [&](const Four& x, std::uint32_t e) { device::put<4>(to, e, x); });
+      return;
+    }
+    float* const aside = reinterpret_cast<float*>(own.aside + thread);
+    for_sums(first_sum(thread), sums, [&](const Four& x, std::uint32_t e) {
+      device::store<4>(aside, x);
+#pragma unroll 1
+      for (std::uint32_t k = 0; k < 4 && e + k < count; ++k) device::put<1>(to, e + k, {aside[k]});
+    });
   }
 };
 
