@@ -819,8 +819,8 @@ TEST_SUITE("device_codec") {
     CHECK(simt::take_reports() == "");
   }
 
-  TEST_CASE("votes of more ranks than sums of a few bits hold") {
-    for (const char* const spec : {"signsgd", "3lc"}) {
+  TEST_CASE("more ranks than sums of a few bits hold, or a warp has lanes") {
+    for (const char* const spec : {"signsgd", "3lc", "thc"}) {
       const auto codec = make_codec(spec);
       CAPTURE(codec->spec());
       std::vector<std::vector<std::uint8_t>> bodies;
