@@ -362,7 +362,7 @@ struct Device : device::PieceDevice {
     }
   }
 
-  // Ten of a block's warps decode. Of warps w, w + 4, ... that share a scheduler it would be two times three and two
+  // Ten of an encoder's warps decode. Of warps w, w + 4, ... that share a scheduler it would be two times three and two
   // times two: which ones, neighbouring blocks take in turn.
   __device__ static std::uint32_t block_of(std::uint32_t thread) {
     return (thread / device::kWarp + (blockIdx.x & 4) / 2) % device::kWarps;
@@ -603,7 +603,7 @@ struct Device : device::PieceDevice {
         words_of(thread, own.fetched, words);
         const bool nothing = worth == 0.0f;
         if (nothing && (words[0] | words[1] | words[2] | words[3]) != 0) payloads.malformed(r);
-        ++r;
+        ++r;  // the slots are free: what they held is in registers
         if (r % device::kWarp != 0 && r < payloads.count) fetch(thread, r, own);
         if (signed_ && nothing) continue;  // what is -0 stays so
         rotate_back<apart_with<To>()>(lane, words, own.h[lane], own.bodies[block].excess, own.aside[thread],
