@@ -31,6 +31,7 @@ struct Decoding {
   Expansion expansion;
   WordSums::Waiting sums;
   Digits digits;
+  SumsOfFour all;
   float scales[2][kTogether];  // of two groups in turn
 };
 template <>
@@ -222,13 +223,16 @@ struct Device : Decodes<stage> {
     const std::uint32_t lane = device::lane();
     if constexpr (std::is_pointer_v<To>)
       if (accumulate) WordSums(piece.count).fetch(out, own.sums);
-    own.digits.fill();
+    if (accumulate || payloads.count > kTogether) own.digits.fill();
+    if (!accumulate) own.all.fill_digits();
 #pragma unroll 1
     for (std::uint32_t r = 0; r == 0 || r < payloads.count; r += kTogether) {
       float* const scales = own.scales[r / kTogether % 2];
       const auto mine = lane < kTogether && r + lane < payloads.count ? payloads[r + lane] : device::Body{};
-      if (device::warp() == device::kWarps - 1 && mine.in != nullptr) {  // a warp that often has no codes to wait for
-        const float scale = mine.bytes < sizeof(float) ? -1.0f : device::load_bytes<float>(device::global(mine.in));
+      if (device::warp() == device::kWarps - 1 && lane < kTogether) {  // a warp that often has no codes to wait for
+        const float scale = mine.in == nullptr           ? 0.0f
+                            : mine.bytes < sizeof(float) ? -1.0f
+                                                         : device::load_bytes<float>(device::global(mine.in));
         scales[lane] = scale;
         if (!legal_scale(scale)) payloads.malformed(r + lane);
       }
@@ -252,16 +256,22 @@ struct Device : Decodes<stage> {
         if (const std::uint32_t pair = threadIdx.x < 2 ? totals[0] : totals[1];
             (pair >> (16 * (threadIdx.x % 2)) & 0xffff) != goal)
           payloads.malformed(r + threadIdx.x);
+      const bool begins = r == 0 && !accumulate;
+      if (begins) own.all.fill_sums(scales);
       __syncthreads();
       WordSums sums(piece.count);
-      if (sums.width == 0) continue;
-      if (accumulate || r > 0) sums.go_on(own.sums);
+      if (sums.empty()) continue;
+      const auto word = [&](std::uint32_t b) { return own.expansion.base[b][threadIdx.x]; };
+      if (begins) {
+        sums.begin_with({word(0), word(1), word(2), word(3)}, own.all);
+      } else {
+        sums.go_on(own.sums);
 #pragma unroll
-      for (std::uint32_t b = 0; b < kTogether; ++b) {
-        if (r + b >= payloads.count) break;
-        const std::uint32_t word = own.expansion.base[b][threadIdx.x];
-        if (const float scale = scales[b]; Digits::halves(scale)) sums.template add<true>(word, scale, own.digits);
-        else sums.template add<false>(word, scale, own.digits);
+        for (std::uint32_t b = 0; b < kTogether; ++b) {
+          if (r + b >= payloads.count) break;
+          if (const float scale = scales[b]; Digits::halves(scale)) sums.template add<true>(word(b), scale, own.digits);
+          else sums.template add<false>(word(b), scale, own.digits);
+        }
       }
       if (r + kTogether < payloads.count) sums.wait(own.sums);
       else sums.store(out, own.sums);

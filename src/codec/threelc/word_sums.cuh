@@ -38,15 +38,85 @@ struct Digits {
   __device__ static bool halves(float scale) { return __float_as_uint(scale) - 1 >= 0x00ffffffu; }
 };
 
+// Sums of up to four payloads that begin at nothing: of an element there are 81, which are made once for a piece, in
+// the order of the payloads, and looked up. A place has two bits of each payload's digit, that it is no zero and that
+// it is negative, the former of payloads 0, 2, 1, 3 first: where most digits are zeros, few lanes want another place of
+// a bank.
+struct SumsOfFour {
+  static constexpr std::uint32_t kAll = 81;
+  // Of a base byte: payload 0's bits for each digit, of the first three in bytes 0 to 2, of the others beside them.
+  std::uint32_t digits[3 * kAll];
+  float sums[256];
+
+  // work(digits, number) by threads of warps that often have no codes to wait for: four digits, less one, of a number.
+  template <class Work>
+  __device__ static void for_all(Work&& work) {
+    const std::uint32_t number =
+        threadIdx.x - (device::kThreads - (kAll + device::kWarp - 1) / device::kWarp * device::kWarp);
+    if (number >= kAll) return;
+    std::uint32_t fraction = number * (0xffffffffu / kAll + 1), digits[4];
+#pragma unroll
+    for (std::uint32_t k = 0; k < 4; ++k) {
+      digits[k] = __umulhi(fraction, 3) - 1;
+      fraction *= 3;
+    }
+    work(digits, number);
+  }
+  __device__ static std::uint32_t bits(std::uint32_t digit, std::uint32_t at) { return digit << at & 0x11u << at; }
+
+  // A barrier is due behind it.
+  __device__ void fill_digits() {
+    for_all([&](const std::uint32_t(&of)[4], std::uint32_t number) {
+      const std::uint32_t front = bits(of[0], 0) | bits(of[1], 8) | bits(of[2], 16) | bits(of[3], 1);
+#pragma unroll
+      for (std::uint32_t last = 0; last < 3; ++last) digits[3 * number + last] = front | bits(last - 1, 9);
+    });
+  }
+  // Of payloads with these scales. Likewise. A sum is never -0, which adding a zero's +0 would change.
+  __device__ void fill_sums(const float* scales) {
+    for_all([&](const std::uint32_t(&of)[4], std::uint32_t) {
+      float sum = 0.0f;
+      std::uint32_t place = 0;
+#pragma unroll
+      for (std::uint32_t p = 0; p < 4; ++p) {
+        place |= bits(of[p], p % 2 * 2 + p / 2);
+        sum = fmaf(static_cast<float>(static_cast<int>(of[p])), scales[p], sum);
+      }
+      sums[place] = sum;
+    });
+  }
+  // The places of the five digits of a byte of each payload.
+  struct Places {
+    std::uint32_t first, last;
+    __device__ std::uint32_t offset(std::uint32_t k) const {  // in bytes
+      return __dp4a(k < 3 ? first : last, 4u << (8 * (k < 3 ? k : k - 3)), 0u);
+    }
+  };
+  // even: 0x55555555, which the compiler is not to know: it would take one operation apart.
+  __device__ Places places(std::uint32_t byte, const std::uint32_t (&words)[4], std::uint32_t even) const {
+    std::uint32_t of[4];
+#pragma unroll
+    for (std::uint32_t p = 0; p < 4; ++p) of[p] = at(digits, __dp4a(words[p], 4u << (8 * byte), 0u));
+    const std::uint32_t low = of[0] + 4 * of[1], high = of[2] + 4 * of[3];
+    const auto mixed = [&](std::uint32_t a, std::uint32_t b) { return b ^ ((a ^ b) & even); };
+    return {mixed(low, 2 * high), mixed(low / 2, high)};
+  }
+  template <class T>
+  __device__ static T at(const T* table, std::uint32_t offset) {
+    return *reinterpret_cast<const T*>(reinterpret_cast<const std::uint8_t*>(table) + offset);
+  }
+};
+
 // Sums in registers of base bytes in shared memory: a thread has the four bytes of one word of all payloads, whose
 // elements are neighbours in each of the five stripes of a tile.
 struct WordSums {
   float sums[5][4];
-  std::uint32_t begin, width, first, count;  // the tile and its stripes; the lane of the first byte; of the piece
+  std::uint32_t begin, first, count;  // the tile; the lane of the first byte; of the piece
 
   __device__ explicit WordSums(std::uint32_t of)
-      : sums{}, begin(device::afresh(threadIdx.x) / (kStripe / 4) * kTile), width(begin < of ? stripe(begin, of) : 0),
-        first(4 * (threadIdx.x % (kStripe / 4))), count(of) {}
+      : sums{}, begin(device::afresh(threadIdx.x) / (kStripe / 4) * kTile), first(4 * (threadIdx.x % (kStripe / 4))),
+        count(of) {}
+  __device__ bool empty() const { return begin >= count; }
   __device__ bool whole() const { return begin + kTile <= count; }
   // Sums that wait in shared memory, and those there that are on their way from `out`.
   using Waiting = device::Floats<4>[5][device::kThreads];
@@ -55,7 +125,8 @@ struct WordSums {
 #pragma unroll
       for (std::uint32_t k = 0; k < 5; ++k)
         device::copy_async<4>(waiting[k][threadIdx.x].v, out + begin + first + k * kStripe);
-    } else {
+    } else if (!empty()) {
+      const std::uint32_t width = stripe(begin, count);
 #pragma unroll 1
       for (std::uint32_t k = 0; k < 5; ++k)
 #pragma unroll 1
@@ -77,7 +148,7 @@ struct WordSums {
 #pragma unroll
     for (std::uint32_t k = 0; k < 5; ++k) waiting[k][threadIdx.x] = {sums[k][0], sums[k][1], sums[k][2], sums[k][3]};
   }
-  // What is not float32, or is no quad, comes from there: fewer registers.
+  // Not where it is empty. What is not float32, or is no quad, comes from there: fewer registers.
   template <class To>
   __device__ void store(const To& out, Waiting& waiting) const {
     const bool quads = whole() && device::in_quads(out);
@@ -89,6 +160,7 @@ struct WordSums {
         return;
       }
     wait(waiting);
+    const std::uint32_t width = stripe(begin, count);
 #pragma unroll 1
     for (std::uint32_t k = 0; k < 5; ++k) {
       const float* const four = waiting[k][threadIdx.x].v;
@@ -100,6 +172,16 @@ struct WordSums {
           if (const std::uint32_t i = begin + k * width + first + b; first + b < width && i < count)
             device::put<1>(out, i, {four[b]});
       }
+    }
+  }
+  // Words of four payloads, to nothing.
+  __device__ void begin_with(const std::uint32_t (&words)[4], const SumsOfFour& all) {
+    const std::uint32_t even = device::afresh(0x55555555);
+#pragma unroll
+    for (std::uint32_t b = 0; b < 4; ++b) {
+      const SumsOfFour::Places places = all.places(b, words, even);
+#pragma unroll
+      for (std::uint32_t k = 0; k < 5; ++k) sums[k][b] = SumsOfFour::at(all.sums, places.offset(k));
     }
   }
   // Of legal bytes. All products are exact.
