@@ -31,17 +31,25 @@ __device__ inline void for_tile(const RandomCounter& counter, std::uint32_t tile
 
 inline constexpr std::uint32_t kPairs = kLanes / 2, kPairTiles = device::kThreads / kPairs;
 
+// The random bits of two elements, 16 of a word each.
+struct PairBits {
+  std::uint32_t first, second, half;  // 1 for the lower ones, 0x100 for the upper ones
+
+  // x and an element's bits.
+  __device__ std::uint32_t add_first(std::uint32_t x) const { return __dp2a_lo(first, half, x); }
+  __device__ std::uint32_t add_second(std::uint32_t x) const { return __dp2a_lo(second, half, x); }
+};
+
 // Likewise by pairs, in a tile whose 128 elements there are: eight neighbouring threads have it, thread t lanes 2 t and
-// 2 t + 1. use(step, i, random, next) for the elements i and i + 1, step from 0 to 7 and a constant when unrolled: the
-// words of random bits have the element's 16 below the 16 bits of `above`. Steps 2 m and 2 m + 1 are the rows h = 2 m
-// and 2 m + 1, where flip (0 or 1) in the other order: in every second tile of a warp, whose elements else were in the
-// same banks of shared memory.
+// 2 t + 1. use(step, i, bits) for the elements i and i + 1, step from 0 to 7 and a constant when unrolled. Steps 2 m
+// and 2 m + 1 are the rows h = 2 m and 2 m + 1, where flip (0 or 1) in the other order: in every second tile of a warp,
+// whose elements else were in the same banks of shared memory.
 struct Pairs {
   std::uint32_t pair, flip;
   // What depends on the tile is made anew for each, of which a thread has one or two: registers are scarcer.
   __device__ explicit Pairs(std::uint32_t tile) : pair(threadIdx.x % kPairs), flip(tile % 2) {}
   template <class Use>
-  __device__ void operator()(RandomCounter counter, std::uint32_t tile, std::uint32_t above, Use&& use) const {
+  __device__ void operator()(RandomCounter counter, std::uint32_t tile, Use&& use) const {
     // Adds 0, which the compiler does not know: else it keeps the keys of all rounds in registers, for one or two
     // tiles.
     counter.element += static_cast<std::uint64_t>(tile >> 20) << 32;
@@ -49,13 +57,12 @@ struct Pairs {
       return philox<kRounds, true>(counter, kRounding, tile * kLanes + lane);
     };
     const Words left = draw(2 * pair), right = draw(2 * pair + 1);
-    const std::uint32_t pick = flip ? 0x5432 : 0x5410, other = flip ? 0x5410 : 0x5432, first = kLanes * flip + 2 * pair,
+    const std::uint32_t half = flip ? 0x100 : 1, other = flip ? 1 : 0x100, first = kLanes * flip + 2 * pair,
                         second = kLanes * (1 - flip) + 2 * pair;
 #pragma unroll
     for (std::uint32_t step = 0; step < kPerLane; ++step)
       use(step, step / 2 * 2 * kLanes + (step % 2 == 0 ? first : second),
-          __byte_perm(left.w[step / 2], above, step % 2 == 0 ? pick : other),
-          __byte_perm(right.w[step / 2], above, step % 2 == 0 ? pick : other));
+          PairBits{left.w[step / 2], right.w[step / 2], step % 2 == 0 ? half : other});
   }
 };
 

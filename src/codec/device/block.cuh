@@ -295,17 +295,19 @@ __device__ inline void in_batches(std::uint32_t count, bool quads, First&& first
   range(std::integral_constant<int, 1>(), 4 * whole, count - 4 * whole);
 }
 
-// Copies n floats, aligned to as many, from device to shared memory without going through registers. The thread has
-// them after its wait_async(), others after a barrier behind that.
-template <int n>
+// Copies n floats, aligned to as many, from device to shared memory without going through registers, `behind` elements
+// behind the two addresses. The thread has them after its wait_async(), others after a barrier behind that.
+template <int n, int behind = 0>
 __device__ inline void copy_async(float* to, const float* from) {
 #ifdef CRIMP_SIMT
-  store<n>(to, load<n>(from));
+  store<n>(to + behind, load<n>(from + behind));
 #else
   const auto shared = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
   const std::size_t global = __cvta_generic_to_global(from);
-  if constexpr (n == 4) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
-  else asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
+  constexpr int at = behind * static_cast<int>(sizeof(float));
+  if constexpr (n == 4)
+    asm volatile("cp.async.cg.shared.global [%0+%2], [%1+%2], 16;" ::"r"(shared), "l"(global), "n"(at) : "memory");
+  else asm volatile("cp.async.ca.shared.global [%0+%2], [%1+%2], 4;" ::"r"(shared), "l"(global), "n"(at) : "memory");
 #endif
 }
 // Likewise eight bytes, aligned to eight.

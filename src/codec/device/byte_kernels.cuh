@@ -67,19 +67,18 @@ struct ByteDevice : QuadSums {
 #pragma unroll 1
       for (std::uint32_t tile = threadIdx.x / dither::kPairs; tile < whole; tile += dither::kPairTiles) {
         const dither::Pairs pairs(tile);
-        pairs(piece.counter, tile, 0,
-              [&](std::uint32_t, std::uint32_t in_tile, std::uint32_t random, std::uint32_t next) {
-                const std::uint32_t i = tile * dither::kTile + in_tile;
-                auto x = load<2>(a + i);
-                const std::uint32_t code = with.code(x.v[0], random), other = with.code(x.v[1], next);
-                *reinterpret_cast<std::uint16_t*>(codes + i) =
-                    static_cast<std::uint16_t>(__byte_perm(code, other, 0x40));
-                if constexpr (keep) {
-                  x.v[0] -= with.value(code);
-                  x.v[1] -= with.value(other);
-                  store<2>(a + i, x);
-                }
-              });
+        pairs(piece.counter, tile, [&](std::uint32_t, std::uint32_t in_tile, const dither::PairBits& bits) {
+          const std::uint32_t i = tile * dither::kTile + in_tile;
+          auto x = load<2>(a + i);
+          const std::uint32_t code = with.code(x.v[0], bits.add_first(0)),
+                              other = with.code(x.v[1], bits.add_second(0));
+          *reinterpret_cast<std::uint16_t*>(codes + i) = static_cast<std::uint16_t>(__byte_perm(code, other, 0x40));
+          if constexpr (keep) {
+            x.v[0] -= with.value(code);
+            x.v[1] -= with.value(other);
+            store<2>(a + i, x);
+          }
+        });
       }
       if (const std::uint32_t i = whole * dither::kTile + threadIdx.x; i < piece.count) {
         const std::uint32_t code = with.code(a[i], dither::bits16(piece.counter, dither::kRounding, i));

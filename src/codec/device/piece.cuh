@@ -15,7 +15,8 @@ struct PieceDevice {
   static constexpr std::uint32_t kDecodeThreads = kThreads;  // another number only with kDecodesAll
   static constexpr std::uint32_t kOtherBlocks = 4;           // at most, encoding values that are not float32
   static constexpr int kFetched = 3;                         // vectors of memory that a thread has on their way
-  static constexpr int kPayloads = 4;  // of how many a thread that adds in registers has a slot on its way
+  static constexpr bool kLoadsWhole = false;  // values of whole pieces by fewer instructions, but more registers
+  static constexpr int kPayloads = 4;         // of how many a thread that adds in registers has a slot on its way
   // Whole pieces are decoded in another way (sums.cuh), also to other types than float32: so many slots at once, with
   // so many payloads on their way, or with the next one while one is added.
   static constexpr bool kWhole = false, kAhead = false;

@@ -99,7 +99,8 @@ __global__ void __launch_bounds__(kThreads, encode_blocks<Device>(other))
     const float* values = static_cast<const float*>(source.values.at) + entry.offset;
     quads = quads && aligned16(values);
     with_entry(kind, [&](auto constant) {
-      load_piece<constant, Device::kFetched>(source.policy, values, at, entry.count, quads, shared.a);
+      load_piece<constant, Device::kFetched, Device::kLoadsWhole>(source.policy, values, at, entry.count, quads,
+                                                                  shared.a);
     });
   }
   Piece piece{entry.count, at.out != nullptr && kind != Entry::averaged, counter, {}, in_group};

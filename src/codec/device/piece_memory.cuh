@@ -33,13 +33,20 @@ __device__ inline void add_memory(const FeedbackPolicy& policy, const GroupEntry
         });
   }
 }
-// Likewise of the values, with their memory.
-template <Entry entry, int most>
+template <int... j>
+__device__ inline void copy_whole(float* to, const float* from, std::integer_sequence<int, j...>) {
+  (copy_async<4, j * 4 * int{kThreads}>(to, from), ...);
+}
+// Likewise of the values, with their memory. whole: whole pieces have a way of their own.
+template <Entry entry, int most, bool whole = false>
 __device__ inline void load_piece(const FeedbackPolicy& policy, const float* values, const GroupEntry& at,
                                   std::uint32_t count, bool quads, float* a) {
-  in_batches<kQuads>(
-      count, quads, [&](auto n, int, std::size_t i) { copy_async<n>(a + i, values + i); },
-      [](auto, int, std::size_t) {});
+  if (whole && quads && count == kPieceElements)
+    copy_whole(a + 4 * threadIdx.x, values + 4 * threadIdx.x, std::make_integer_sequence<int, kQuads>());
+  else
+    in_batches<kQuads>(
+        count, quads, [&](auto n, int, std::size_t i) { copy_async<n>(a + i, values + i); },
+        [](auto, int, std::size_t) {});
   add_memory<entry, most>(policy, at, count, quads, a);
 }
 

@@ -69,15 +69,16 @@ __device__ inline void quantize_tile(float* a, std::uint32_t begin, std::uint32_
   }
 }
 
-// The codes of two elements, in the high halves of `a` and `b`, as halves of a word, held to [0, most], which is the
-// same number in both halves.
-__device__ inline std::uint32_t clamped_pair(std::uint32_t a, std::uint32_t b, std::uint32_t most) {
+// The codes of two elements, in the high halves of `a` and `b` but for `offset`, as halves of a word, held to
+// [0, most]; these two are the same numbers in both halves.
+__device__ inline std::uint32_t clamped_pair(std::uint32_t a, std::uint32_t b, std::uint32_t offset,
+                                             std::uint32_t most) {
 #if !defined(CRIMP_SIMT) && __CUDA_ARCH__ >= 900
-  return __vimin_s16x2_relu(__byte_perm(a, b, 0x7632), most);
+  return __viaddmin_s16x2_relu(__byte_perm(a, b, 0x7632), offset, most);
 #else
-  const int top = static_cast<int>(most & 0xffff);
+  const int more = static_cast<int>(offset) >> 16, top = static_cast<int>(most & 0xffff);
   const auto held = [&](std::uint32_t x) {
-    return static_cast<std::uint32_t>(max(min(static_cast<int>(x) >> 16, top), 0));
+    return static_cast<std::uint32_t>(max(min((static_cast<int>(x) >> 16) + more, top), 0));
   };
   return __byte_perm(held(a), held(b), 0x5410);
 #endif
@@ -93,7 +94,8 @@ __device__ inline void quantize_pairs(float* a, std::uint32_t tile, const Grid& 
                                       const RandomCounter& counter, std::uint8_t* bytes) {
   const float base = based ? grid.base : 0.0f, width = grid.step, inverse = grid.inverse;
   const float bias = static_cast<float>((1 << 23) + offset);
-  const std::uint32_t most = static_cast<std::uint32_t>(highest + offset) * 0x10001u;
+  const std::uint32_t most = static_cast<std::uint32_t>(highest + offset) * 0x10001u,
+                      more = static_cast<std::uint32_t>(offset) * 0x10001u;
   const dither::Pairs pairs(tile);
   // Where flip, a row is read before the even one below it.
   const std::uint32_t first = pairs.flip ? 1u << bits : 1u, second = pairs.flip ? 1u : 1u << bits;
@@ -101,32 +103,32 @@ __device__ inline void quantize_pairs(float* a, std::uint32_t tile, const Grid& 
   auto *const to_first = to + kHalf / 2 * pairs.flip, *const to_second = to + (kHalf / 2 - kHalf / 2 * pairs.flip);
   const std::uint32_t pick_first = pairs.flip ? 0x31 : 0x20, pick_second = pairs.flip ? 0x20 : 0x31;
   std::uint32_t codes = 0;
-  pairs(counter, tile, static_cast<std::uint32_t>(offset),
-        [&](std::uint32_t step, std::uint32_t i, std::uint32_t random, std::uint32_t next) {
-          device::Floats<2> x = device::load<2>(a + i);
-          const auto level = [&](float y, std::uint32_t u) {
-            const float at = based ? (y - base) * inverse : fminf(y * inverse, 0x1p30f);
-            return static_cast<std::uint32_t>(__float2int_rn(at)) + u;
-          };
-          const std::uint32_t two = clamped_pair(level(x.v[0], random), level(x.v[1], next), most);
-          if constexpr (keep) {
-            const auto left = [&](float y, std::uint32_t pick) {
-              const float value = (__uint_as_float(__byte_perm(two, 0x4b000000, pick)) - bias) * width;
-              return y - (based ? base + value : value);
-            };
-            x.v[0] = left(x.v[0], 0x7610);
-            x.v[1] = left(x.v[1], 0x7632);
-            device::store<2>(a + i, x);
-          }
-          codes = step % 2 == 0 ? two * first : codes + two * second;
-          if (step % 2 == 0) return;
-          if constexpr (bits == 4) {
-            to[kHalf / 2 * (step / 2)] = static_cast<std::uint16_t>(__byte_perm(codes, 0, 0x20));
-          } else {
-            to_first[kHalf / 2 * (step - 1)] = static_cast<std::uint16_t>(__byte_perm(codes, 0, pick_first));
-            to_second[kHalf / 2 * (step - 1)] = static_cast<std::uint16_t>(__byte_perm(codes, 0, pick_second));
-          }
-        });
+  pairs(counter, tile, [&](std::uint32_t step, std::uint32_t i, const dither::PairBits& random) {
+    device::Floats<2> x = device::load<2>(a + i);
+    const auto level = [&](float y) {
+      const float at = based ? (y - base) * inverse : fminf(y * inverse, 0x1p30f);
+      return static_cast<std::uint32_t>(__float2int_rn(at));
+    };
+    const std::uint32_t two =
+        clamped_pair(random.add_first(level(x.v[0])), random.add_second(level(x.v[1])), more, most);
+    if constexpr (keep) {
+      const auto left = [&](float y, std::uint32_t pick) {
+        const float value = (__uint_as_float(__byte_perm(two, 0x4b000000, pick)) - bias) * width;
+        return y - (based ? base + value : value);
+      };
+      x.v[0] = left(x.v[0], 0x7610);
+      x.v[1] = left(x.v[1], 0x7632);
+      device::store<2>(a + i, x);
+    }
+    codes = step % 2 == 0 ? two * first : codes + two * second;
+    if (step % 2 == 0) return;
+    if constexpr (bits == 4) {
+      to[kHalf / 2 * (step / 2)] = static_cast<std::uint16_t>(__byte_perm(codes, 0, 0x20));
+    } else {
+      to_first[kHalf / 2 * (step - 1)] = static_cast<std::uint16_t>(__byte_perm(codes, 0, pick_first));
+      to_second[kHalf / 2 * (step - 1)] = static_cast<std::uint16_t>(__byte_perm(codes, 0, pick_second));
+    }
+  });
 }
 
 }  // namespace crimp::uniform

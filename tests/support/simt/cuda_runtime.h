@@ -414,6 +414,9 @@ inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
   for (int k = 0; k < 32; k += 8) c += (a >> k & 0xff) * (b >> k & 0xff);
   return c;
 }
+inline unsigned __dp2a_lo(unsigned a, unsigned b, unsigned c) {
+  return c + (a & 0xffff) * (b & 0xff) + (a >> 16) * (b >> 8 & 0xff);
+}
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned s) {
   const std::uint64_t both = std::uint64_t{b} << 32 | a;
   unsigned r = 0;
