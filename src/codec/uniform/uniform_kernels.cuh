@@ -12,7 +12,7 @@ namespace crimp::uniform {
 //
 //   struct Kind {
 //     static constexpr bool kWide;                  // codes of 9 to 16 bits
-//     static constexpr bool kBased;                 // the base may be other than 0
+//     static constexpr bool kBased;                 // the base may be other than 0; codes begin with level 0
 //     static constexpr bool kAllLegal;              // all codes of so many bits are legal
 //     static constexpr std::uint32_t kSide;         // bytes of side information of a block
 //     __device__ int highest() const;               // level of all grids
@@ -183,13 +183,15 @@ struct BlockDevice : device::QuadSums {
     using Slot = std::uint32_t;
     typename Kind::Divisor divisor;
     std::uint32_t side, codes, shift;  // of the lane's tile, and of its first codes; in their bytes
+    std::uint32_t exponent;  // 0x4b000000, which the compiler is not to know: selectors of bytes would each take a move
     float zero, most;
 
     __device__ explicit Whole(const BlockDevice& of)
         : divisor(of.kind.divisor()), side(of.side_of(begin_of(device::lane() < kSlots ? device::lane() : kSlots - 1))),
           codes(of.codes_of(begin_of(0), kPieceElements) + device::lane() / 4 * bits / 8 * kHalf +
                 device::lane() % 4 * 4),
-          shift(device::lane() / 4 * bits % 8), zero(0x1p23f + static_cast<float>(of.offset)),
+          shift(device::lane() / 4 * bits % 8), exponent(0x4b000000 + (Kind::kBased ? of.block >> 16 : 0)),
+          zero(Kind::kBased ? 0x1p23f : 0x1p23f + static_cast<float>(of.offset)),
           most(static_cast<float>(of.kind.highest())) {}
     __device__ Head head(const std::uint8_t* in) const {
       Head head = {};
@@ -215,7 +217,7 @@ struct BlockDevice : device::QuadSums {
       bool legal = true;
 #pragma unroll
       for (std::uint32_t k = 0; k < kEach; ++k) {
-        const float q = __uint_as_float(__byte_perm(four, 0x4b000000, 0x7440 | k)) - zero;
+        const float q = __uint_as_float(__byte_perm(four, exponent, 0x7440 | k)) - zero;
         if constexpr (!Kind::kAllLegal) legal = legal && q <= most;
         // Of base 0: one rounding is as good as two, because no product of an integer and a float underflows to 0.
         sums[k] += Kind::kBased ? base + q * step : fmaf(q, step, 0.0f);
