@@ -58,8 +58,12 @@ void note_call(const Context& context, Trace::Call call, const Layout& layout, D
     context.trace->call(call, begun, ended);
   }
   context.report.note([&] { context.report.compressed(call.record); });
+}
+
+void note_time(const Context& context, const CallRecord& record, Clock::time_point begun,
+               Clock::time_point ended) noexcept {
   if (History* const history = context.report.history())
-    context.report.note([&] { history->called(begun, ended, amounts_of(call.record)); });
+    context.report.note([&] { history->called(begun, ended, amounts_of(record)); });
 }
 
 void note_part(const Context& context, Chooser& chooser, const PartEnd& end, int rank) noexcept {
@@ -85,6 +89,7 @@ void note_part(const Context& context, Chooser& chooser, const PartEnd& end, int
              .bytes = query.plain_bytes,
              .record = record},
             *part.layout, part.dtype, end.begun, end.ended);
+  note_time(context, record, end.begun, end.ended);
   if (History* const history = context.report.history(); history && rank == 0)
     context.report.note([&] { note_tensors(*history, part, record.layout, record.bytes_in, record.sent_bytes); });
 }

@@ -17,10 +17,13 @@ namespace crimp {
 // What a call's part, or a call of one part, came to. rank: of the communicator.
 CallRecord record_of(const PartPlan&, const char* algorithm, const CollectiveResult&, int rank, Clock::time_point begun,
                      Clock::time_point ended);
-// Tells report, history and trace, where there is one, of a call or its part; the label is that of the layout's
-// tensors. Local. Where there is no memory for it, it is not said.
+// Tells report and trace, where there is one, of a call or its part; the label is that of the layout's tensors. Local.
+// Where there is no memory for it, it is not said.
 void note_call(const Context&, Trace::Call, const Layout&, Dtype, Clock::time_point begun,
                Clock::time_point ended) noexcept;
+
+// The same of the history: what of the record falls between these.
+void note_time(const Context&, const CallRecord&, Clock::time_point begun, Clock::time_point ended) noexcept;
 
 // A blocking call's part that has run.
 struct PartEnd {
@@ -33,7 +36,7 @@ struct PartEnd {
   double wait_s;                         // before the call began, for ranks that came later (CRIMP_SKEW)
 };
 
-// note_call(), what the chooser is told, and tensors, of which the report of rank 0 alone has a history.
+// note_call(), note_time(), what the chooser is told, and tensors, of which the report of rank 0 alone has a history.
 void note_part(const Context&, Chooser&, const PartEnd&, int rank) noexcept;
 
 }  // namespace crimp

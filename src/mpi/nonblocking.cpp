@@ -138,7 +138,7 @@ class Sum final : public NonblockingSum {
   bool speaks() const;
   float* sums() { return widened_ ? widened_ + own_.begin : buffers_.out.floats(); }
   void to_caller(CollectiveResult&);
-  void note(const CollectiveResult&, Clock::time_point ended);
+  void note(const CollectiveResult&, Clock::time_point completed, Clock::time_point ended);
 
   const std::shared_ptr<Sums> of_;
   const std::shared_ptr<const CallPlan> plan_;
@@ -163,7 +163,7 @@ class Sum final : public NonblockingSum {
   const std::uint32_t number_;
   // Of a persistent sum, because these start in any order: numbers that are neither of other such sums nor small.
   std::optional<std::uint32_t> next_sequence_;
-  Clock::time_point begun_;
+  Clock::time_point begun_, started_;  // start() from, to
 };
 
 // A rank's own values: can the codec carry them, and in which unit?
@@ -259,6 +259,7 @@ void Sum::start() {
     exchange_ = route_->exchange(transport_, buffers_, of_->context().workers, of_->context().trace);
   });
   exchange_->start();
+  started_ = Clock::now();
 }
 
 // For all ranks that receive something.
@@ -293,6 +294,7 @@ void Sum::to_caller(CollectiveResult& result) {
 
 void Sum::finish() {
   const FloatEnvironment environment;
+  const auto completed = Clock::now();
   CollectiveResult result = exchange_->finish();
   if (result.flags & kFlagNoMemory)
     throw Error(ErrorCode::out_of_memory,
@@ -301,14 +303,17 @@ void Sum::finish() {
   if (own_.count()) to_caller(result);
   for (std::size_t s = 0; s < buffers_.residuals.size() && !result.flags; ++s)
     if (Residual* const r = residuals_[s]; r && r->turns < ~std::uint32_t{0}) ++r->turns;
-  note(result, Clock::now());
+  note(result, completed, Clock::now());
 }
 
-void Sum::note(const CollectiveResult& result, Clock::time_point ended) {
+// Between started_ and `completed` the program computes or waits in MPI, with other sums under way: the trace alone has
+// that.
+void Sum::note(const CollectiveResult& result, Clock::time_point completed, Clock::time_point ended) {
   const Context& context = of_->context();
   if (from_.on_device() || to_.on_device())
     context.report.note([&] { context.report.on_device("sums that do not block are encoded on the host"); });
-  CallRecord record = record_of(route_->part, route_->name, result, of_->rank(), begun_, ended);
+  CallRecord record = record_of(route_->part, route_->name, result, of_->rank(), completed, ended);
+  record.total_s += seconds(started_ - begun_);
   record.layout = name_of(plan_->layout->source);
   record.why = "nonblocking";
   note_call(context,
@@ -319,6 +324,9 @@ void Sum::note(const CollectiveResult& result, Clock::time_point ended) {
              .record = record,
              .blocks = false},
             *plan_->layout, dtype_, begun_, ended);
+  note_time(context, {.encode_s = record.encode_s, .first = false}, begun_, started_);
+  record.encode_s = 0;
+  note_time(context, record, completed, ended);
 }
 
 Arena Sums::take_arena(std::uint64_t bytes) {

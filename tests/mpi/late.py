@@ -174,6 +174,11 @@ elif case == "nonblocking":
     expect(len(asynchronous) == 2 * CALLS * ranks, f"{len(asynchronous)} sums of {2 * CALLS * ranks}")
     for rank in range(ranks):
         expect(len(of(events, rank, "encode")) >= 2 * CALLS and len(of(events, rank, "decode")) >= 2 * CALLS, f"rank {rank} lacks spans")
+        # Of the others' waiting for the late one the trace alone knows: two sums wait at a time.
+        row, bins = report["per_rank"][rank], report["timeline"][rank]["bins"]
+        binned = sum(bins["in_calls_us"]) / 1e6
+        expect(row["total_s"] < 0.5 * slept and binned < 0.5 * slept, f"rank {rank} was in calls for {row['total_s']} s, by the timeline {binned} s")
+        expect(row["total_s"] >= row["encode_s"] + row["decode_s"] and bins["encode_us"] and bins["decode_us"], f"rank {rank} encodes and decodes elsewhere: {row}")
     _, _, trace = job(["nonblocking"], CRIMP_PROGRESS="thread", CRIMP_SKEW="1")
     names, asynchronous = nested(trace["traceEvents"])
     expect(len(asynchronous) == 2 * CALLS * ranks, f"{len(asynchronous)} sums of {2 * CALLS * ranks} that a thread carries")

@@ -232,6 +232,15 @@ for rule, (fires, does_not) in cases.items():
 advice = next(a for a in digest(base)["advice"] if a["id"] == "wire_bound")  # what it has is not what it is told to try
 assert "CRIMP_CODEC=3lc:s=1.9" in advice["try"] and advice["share"] == 0.5, advice
 assert "CRIMP_CODEC=3lc " in digest(changed(set_at(["settings", "CRIMP_CODEC"], "fp16")))["advice"][0]["try"]
+# What sums that do not block are on the wire for is not known, so that encoding and decoding are all there is of them.
+def nonblocking(calls):
+    def change(report):
+        parts(1.0, 1.0, 0.7)(report)
+        for rank in report["per_rank"]:
+            rank["algorithms"]["allgather"]["why"] = {"tried": 20 - calls, "nonblocking": calls}
+    return change
+for calls, bound in ((3, True), (4, False)):
+    assert ("codec_bound" in ids(changed(nonblocking(calls)))) == bound, calls
 # The network is not what a late rank is waited for by the others; without names no codec that keeps residuals helps, and one that keeps none misses none.
 assert "wire_bound" not in ids(changed(wires(0.9, 2.7))), ids(changed(wires(0.9, 2.7)))
 assert "crimp_allreduce" in next(a for a in digest(changed(layouts(12)))["advice"] if a["id"] == "unknown_tensors")["try"]

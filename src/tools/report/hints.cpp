@@ -168,10 +168,18 @@ Maybe below_min_count(const Job& j) {
                   fewer < least ? fmt::format(", or try CRIMP_MIN_COUNT={:.0f}", fewer) : std::string())};
 }
 
+// Compressed calls that do not block, as a part of all: how long they are under way is in no figure.
+double without_wire(const Job& j) {
+  double calls = 0;
+  for (const auto& [_, sums] : j.f.algorithms)
+    if (const auto found = sums.why.find("nonblocking"); found != sums.why.end()) calls += found->second;
+  return j.f.all.calls > 0 ? calls / j.f.all.calls : 0;
+}
+
 Maybe codec_bound(const Job& j) {
   const double busy_s = j.f.all.encode_s + j.f.all.decode_s;
   const double share = j.f.all.total_s > 0 ? busy_s / j.f.all.total_s : 0;
-  if (share < 0.4) return {};
+  if (share < 0.4 || without_wire(j) >= 0.2) return {};
   constexpr double kMostThreads = 256;
   const double threads = 2 * std::max(1.0, j.f.setting("CRIMP_THREADS"));
   const std::string more_threads =
