@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <ctime>
@@ -33,20 +34,20 @@ void say_waiting(const std::string& line) {
 
 bool StallWatch::due() noexcept {
   if (said_) return false;
-  if (!began_) {
-    began_ = true;
-    begin_ = now_();
-    return false;
-  }
   std::int64_t patience = patience_s.load(std::memory_order_relaxed);
-  if (patience == 0 || now_() - begin_ < std::chrono::seconds(patience)) return false;
+  if (patience == 0) return false;
+  const Clock::duration longest = std::min(std::chrono::milliseconds(1000), std::chrono::milliseconds(500 * patience));
+  const auto now = now_();
+  if (std::exchange(began_, true)) waited_ += std::min(now - looked_, longest);
+  looked_ = now;
+  if (waited_ < std::chrono::seconds(patience)) return false;
   said_ = true;
   return patience_s.compare_exchange_strong(patience, 2 * patience,
                                             std::memory_order_relaxed);  // of several threads one says it
 }
 
 std::string StallWatch::text(int rank, int size, const std::string& what) const {
-  const auto waited = std::chrono::duration_cast<std::chrono::seconds>(now_() - begin_).count();
+  const auto waited = std::chrono::duration_cast<std::chrono::seconds>(waited_).count();
   return "rank " + std::to_string(rank) + " of " + std::to_string(size) + " has waited " + std::to_string(waited) +
          " s " + what;
 }

@@ -1,5 +1,8 @@
 // Says that this rank waits for others: a rank that never comes otherwise lets the job hang without a word. Only a
 // line, on the rank that waits; nothing is decided by it.
+//
+// A rank that was stopped meanwhile (SIGSTOP, a debugger) has not waited for that time: between two looks a second
+// counts at most, or half of CRIMP_STALL_S where that is less.
 #pragma once
 #include <string>
 
@@ -33,7 +36,8 @@ class StallWatch {
   bool due() noexcept;
   std::string text(int rank, int size, const std::string& what) const;
   Clock::time_point (*now_)();
-  Clock::time_point begin_{};
+  Clock::time_point looked_{};
+  Clock::duration waited_{};
   bool began_ = false, said_ = false;
 };
 

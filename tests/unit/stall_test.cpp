@@ -68,6 +68,22 @@ TEST_SUITE("stall") {
     CHECK(said_in(41) == 1);
   }
 
+  TEST_CASE("the time for which this rank was stopped is no wait of its own") {
+    set_stall(10);
+    StallWatch watch(at);
+    const auto line = [&](std::chrono::milliseconds later) {
+      now += later;
+      return watch.line(1, 4, "in a test");
+    };
+    const std::chrono::milliseconds look(100);
+    CHECK(line(look) == "");
+    for (int i = 0; i < 5; ++i) CHECK(line(std::chrono::hours(1)) == "");  // 1 s each
+    for (int i = 0; i < 49; ++i) CHECK(line(look) == "");
+    CHECK(line(look) == "rank 1 of 4 has waited 10 s in a test");
+    CHECK(line(std::chrono::hours(1)) == "");
+    set_stall(10);
+  }
+
   TEST_CASE("0: never") {
     set_stall(0);
     CHECK(said_in(100000) == 0);
