@@ -20,6 +20,10 @@ namespace {
 
 std::atomic<bool> told{false};
 
+constexpr const char* kForLeaders =
+    "in the exchange between nodes (algorithm hierarchical) for the leaders of the other nodes. Likely a rank of theirs is not in the same "
+    "MPI_Allreduce, or is late or dead; if leaders of all nodes wait, look at the network between them";
+
 std::uint64_t note_bytes(std::size_t ranks) { return round_up(ranks * sizeof(Node::Note), kPayloadAlign); }
 
 // Collective over the node. Fails on any of its ranks by itself.
@@ -72,7 +76,7 @@ void MpiNode::meet() {
   const auto where = [] {
     return std::string(
         "in a node's barrier (algorithm hierarchical or node_sum) for the other ranks of its node. Likely one is not in the same MPI_Allreduce, "
-        "or is late or dead");
+        "or is late or dead, or its first rank waits for the other nodes, and says so itself");
   };
   const StallGuard guard(rank_, static_cast<int>(peers_.size()), where);
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -129,7 +133,7 @@ void MpiHierarchy::open(MPI_Comm comm, int rank, const std::vector<int>& world_r
   node_.emplace(world_.comm(), std::move(peers), in_node, tag_, std::move(memory));
   // A node's own messages have the other tag: its leader hears from both.
   if (in_node == 0)
-    leaders_.emplace(world_.comm(), std::move(leaders), static_cast<int>(node - nodes.begin()), tag_ + 1);
+    leaders_.emplace(world_.comm(), std::move(leaders), static_cast<int>(node - nodes.begin()), tag_ + 1, kForLeaders);
   hierarchy_ = {&*node_, leaders_ ? &*leaders_ : nullptr, static_cast<int>(nodes.size())};
 }
 

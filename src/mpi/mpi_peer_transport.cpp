@@ -1,10 +1,12 @@
 #include "mpi/mpi_peer_transport.hpp"
 
 #include <cstring>
+#include <string>
 
 #include "core/error.hpp"
 #include "core/progress_turns.hpp"
 #include "core/reserve.hpp"
+#include "core/stall.hpp"
 #include "core/types.hpp"
 #include "mpi/at_exit.hpp"
 #include "mpi/mpi_error.hpp"
@@ -86,7 +88,11 @@ Transport::Ticket PeerTransport::start_sum(const void*, void*, std::uint64_t, In
 
 void PeerTransport::wait(Ticket t) {
   Exchange& e = exchanges_[t];
-  const int rc = PMPI_Waitall(static_cast<int>(e.requests.size()), e.requests.data(), MPI_STATUSES_IGNORE);
+  int rc;
+  {
+    const StallGuard guard(rank_, size(), [this] { return std::string(waits_); });
+    rc = PMPI_Waitall(static_cast<int>(e.requests.size()), e.requests.data(), MPI_STATUSES_IGNORE);
+  }
   e.under_way = false;
   stand_aside();
   check_private(e.failed, "MPI_Testall");

@@ -11,9 +11,10 @@ namespace crimp {
 class PeerTransport final : public Transport {
  public:
   // peers: their ranks in `comm`, in the order of the transport's; this one's is peers[rank]. No other messages between
-  // them have this tag. `comm` returns errors.
-  PeerTransport(MPI_Comm comm, std::vector<int> peers, int rank, int tag)
-      : comm_(comm), peers_(std::move(peers)), rank_(rank), tag_(tag) {}
+  // them have this tag. `comm` returns errors. waits: what a rank waits for in wait(), as StallWatch::look()
+  // (core/stall.hpp); outlives this.
+  PeerTransport(MPI_Comm comm, std::vector<int> peers, int rank, int tag, const char* waits)
+      : comm_(comm), peers_(std::move(peers)), rank_(rank), tag_(tag), waits_(waits) {}
   ~PeerTransport() override;
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(peers_.size()); }
@@ -48,6 +49,7 @@ class PeerTransport final : public Transport {
   MPI_Comm comm_;
   std::vector<int> peers_;
   int rank_, tag_;
+  const char* waits_;
   Exchange exchanges_[kMostUnderWay];
 };
 
