@@ -32,6 +32,9 @@ int wait(const NextMpi& next, MPI_Request* request, MPI_Status* status) {
   return taken.finish(0, taken.alone(0, [&] { return next.Wait(request, status); }));
 }
 
+// Turns of a loop that waits, of which most waits have fewer, between looks at how long it has (core/stall.hpp).
+constexpr unsigned kBetweenLooks = 64;
+
 // Open MPI's MPI_Waitall, where threads are in use, never returns over a request that had failed before (4.1.4).
 bool hangs_over_failed() {
 #ifdef OPEN_MPI
@@ -50,7 +53,9 @@ int waitall(const NextMpi& next, int count, MPI_Request* requests, MPI_Status* s
   constexpr unsigned kShort = 64, kLooks = 8;
   const bool others = taken.has_others(count), testable = others && !taken.has_persistent();
   Sleeps sleeps;
+  StallWatch watch;
   for (unsigned turn = 1;; ++turn) {
+    if (turn % kBetweenLooks == 0) taken.tell(watch, "MPI_Waitall");
     const bool all = taken.look();
     if (all && !(others && hangs_over_failed())) break;       // those may have failed while ours was waited for
     const bool sleeps_now = turn > kShort && many_threads();  // others would spin beside this one
@@ -87,7 +92,9 @@ int waitsome(const NextMpi& next, int count, MPI_Request* requests, int* done, i
   // MPI's own wait may complete one of ours and raise another's error, whose handler leaves by longjmp: nobody knows of
   // ours then. Among threads MPI's lets all but one sleep.
   const bool looks = done && indices && !many_threads() && taken.has_others(count) && !taken.has_persistent();
-  for (; looks && !taken.has_finished(); taken.look()) {
+  StallWatch watch;
+  for (unsigned turn = 1; looks && !taken.has_finished(); taken.look(), ++turn) {
+    if (turn % kBetweenLooks == 0) taken.tell(watch, "MPI_Waitsome");
     const int rc = next_pmpi().Testsome(count, requests, done, indices, statuses);
     if (rc == MPI_SUCCESS && *done == 0) continue;
     int none = 0;

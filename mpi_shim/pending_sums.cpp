@@ -19,6 +19,10 @@ class PendingSum final : public Pending {
   int start() override {
     return attempt(sum_->comm(), failure, [&] { return sum_->start(), MPI_SUCCESS; });
   }
+  bool look(StallWatch& watch, const char* function) const noexcept override {
+    sum_->look(watch, function);
+    return true;
+  }
   void started() noexcept override { sum_->started(); }
   bool persistent() const override { return persistent_; }
   MPI_Comm comm() const override { return sum_->comm(); }

@@ -118,9 +118,12 @@ class Lane {
   std::shared_ptr<const std::atomic<bool>> freed() const { return freed_; }
   void set_freed() { freed_->store(true); }
 
-  // Before the first job is added: where a lane comes to its session, others come to theirs.
-  void count() {
-    if (!numbers_) numbers_ = Runtime::get().count(world_ranks(comm_));
+  // Before the first job is added: where a lane comes to its session, others come to theirs. What is said of the lane's
+  // communicator names the program's, which has had its name by now if it has one.
+  void count(MPI_Comm program) {
+    if (numbers_) return;
+    PMPI_Comm_set_name(comm_, name_of(program).c_str());
+    numbers_ = Runtime::get().count(world_ranks(comm_));
   }
   void add(std::shared_ptr<Job> job) noexcept {
     {
@@ -180,6 +183,7 @@ class Lane {
     Session* left = nullptr;
     request.left = &left;
     request.numbers = &*numbers_;
+    request.blocks = false;
     PassReason why = PassReason::settings_differ;
     bool summed = false;
     int rc = guard(comm_, [&] { return summed = crimp::sum(call, job.eligible, request, &why), MPI_SUCCESS; });
@@ -400,7 +404,7 @@ bool start_in_lane(const SumCall& call, const Eligibility& eligible, std::shared
                    MPI_Request* request) {
   Lane* const lane = Lanes::get().of(call.comm);
   if (!lane) return false;
-  insist([&] { lane->count(); });
+  insist([&] { lane->count(call.comm); });
   auto job = insist([&] { return std::make_shared<Job>(call, eligible, shares, rank, lane->freed()); });
   for (int r = 0; shares && r < shares->ranks(); ++r)
     insist([&] { job->counts.push_back(static_cast<int>(shares->of(r).count())); });

@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/stall.hpp"
 #include "guard.hpp"
 
 namespace crimp {
@@ -89,6 +90,8 @@ class Pending {
   virtual bool persistent() const { return false; }
   // Failures are raised there: MPI_COMM_NULL once the program has freed it, which a request outlives.
   virtual MPI_Comm comm() const = 0;
+  // Crimp waits for it in a function of the program's: whether it is this one's to say that (core/stall.hpp).
+  virtual bool look(StallWatch&, const char* /*function*/) const noexcept { return false; }
   // Said of every communicator that is freed, to those that do not see it themselves.
   virtual void freed(MPI_Comm) noexcept {}
   std::optional<Failure> take_failure() {

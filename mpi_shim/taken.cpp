@@ -109,6 +109,11 @@ bool Taken::look() {
   return all;
 }
 
+void Taken::tell(StallWatch& watch, const char* function) const noexcept {
+  const Pending* p = first_;
+  while (p && (p->finished || !p->look(watch, function))) p = p->next;
+}
+
 bool Taken::has_others(int count) const {
   if (!first_) return false;  // nor need there be any requests
   std::ptrdiff_t ours = 0;

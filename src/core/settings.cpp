@@ -219,7 +219,7 @@ constexpr Option kTable[] = {
      [](Settings& s, std::string_view t) { return parse_flag(t, s.checksum); },
      [](const Settings& s) { return flag_text(s.checksum); }},
     {"CRIMP_STALL_S", "0 .. 86400 seconds",
-     "a rank that waits so long for the others inside Crimp says so in one line, with the likely causes; 0: never",
+     "a rank that waits so long for the others inside Crimp says so in one line, with the likely causes (MPI_Wait and MPI_Waitany are MPI's own waits, docs/nonblocking.md); 0: never",
      false, [](Settings& s, std::string_view t) { return parse_number(t, 0, 86400, s.stall_s); },
      [](const Settings& s) { return std::to_string(s.stall_s); }},
     {"CRIMP_SKEW", "0 or 1 (off or on)",

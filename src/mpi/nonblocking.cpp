@@ -28,6 +28,7 @@
 #include "mpi/call_notes.hpp"
 #include "mpi/one_exchange.hpp"
 #include "mpi/tensor_memory.hpp"
+#include "mpi/wait_texts.hpp"
 #include "mpi/world_ranks.hpp"
 
 namespace crimp {
@@ -52,8 +53,9 @@ const std::string& algorithm_of(const Context& context) {
 class Sums final : public NonblockingSums, public std::enable_shared_from_this<Sums> {
  public:
   Sums(const Context& context, MPI_Comm comm, int rank, int size)
-      : context_(context), comm_(comm), rank_(rank), size_(size), salt_(salt_of(world_ranks(comm), rank, true)),
-        planner_(context_.settings, context_.codecs), chooses_(algorithm_of(context_) == "auto") {
+      : context_(context), comm_(comm), name_(name_of(comm)), rank_(rank), size_(size),
+        salt_(salt_of(world_ranks(comm), rank, true)), planner_(context_.settings, context_.codecs),
+        chooses_(algorithm_of(context_) == "auto") {
     if (context_.trace)
       context_.report.note([&] { in_trace_ = context_.trace->communicator(ranks_text(world_ranks(comm))); });
   }
@@ -64,6 +66,7 @@ class Sums final : public NonblockingSums, public std::enable_shared_from_this<S
 
   const Context& context() const { return context_; }
   MPI_Comm comm() const { return comm_.load(std::memory_order_acquire); }
+  const std::string& name() const { return name_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
   std::uint32_t salt() const { return salt_; }
@@ -82,6 +85,7 @@ class Sums final : public NonblockingSums, public std::enable_shared_from_this<S
 
   const Context context_;
   std::atomic<MPI_Comm> comm_;
+  const std::string name_;  // at its first sum: it may be freed when that is said
   const int rank_, size_;
   const std::uint32_t salt_;
   Planner planner_;
@@ -128,6 +132,7 @@ class Sum final : public NonblockingSum {
   void started() noexcept override { ++*next_sequence_; }
   void finish() override;
   MPI_Request request() const override { return transport_.request(); }
+  void look(StallWatch& watch, const char* function) const noexcept override;
   MPI_Comm comm() const override { return of_->comm(); }
 
  private:
@@ -260,6 +265,13 @@ void Sum::start() {
   });
   exchange_->start();
   started_ = Clock::now();
+}
+
+void Sum::look(StallWatch& watch, const char* function) const noexcept {
+  watch.look(of_->rank(), of_->size(), [&] {
+    return std::string("in ") + function + ", for a sum of " + std::to_string(count_) + " x " + name_of(dtype_) +
+           " on " + of_->name() + ". " + absence_text(of_->context().settings.min_count);
+  });
 }
 
 // For all ranks that receive something.

@@ -18,6 +18,7 @@
 
 #include "collective/call_plan.hpp"
 #include "core/pass_reason.hpp"
+#include "core/stall.hpp"
 #include "mpi/context.hpp"
 #include "mpi/request.hpp"
 
@@ -37,6 +38,8 @@ class NonblockingSum {
   // The request is complete: the result goes to the caller's buffer. Throws Error.
   virtual void finish() = 0;
   virtual MPI_Request request() const = 0;
+  // The request is waited for in that function of MPI's; in any thread.
+  virtual void look(StallWatch&, const char* function) const noexcept = 0;
   virtual MPI_Comm comm() const = 0;  // MPI_COMM_NULL once it has been freed
 };
 

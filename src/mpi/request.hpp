@@ -36,6 +36,7 @@ struct AllreduceRequest {
   int rank = 0;                                    // this one, where there are shares
   // The communicator's, counted where the program made its first call; null: that is here and now.
   const CommunicatorNumbers* numbers = nullptr;
+  bool blocks = true;  // the program's call does, of which CRIMP_PROGRESS=thread makes one that does here
 
   Collective collective() const { return shares ? shares->collective : Collective::allreduce; }
   Shares::Run own() const { return shares ? shares->of(rank) : Shares::Run{0, count}; }

@@ -82,8 +82,7 @@ void Session::try_plain(const AllreduceRequest& request, const ChoiceQuery& quer
   }
   meet(transport);
   if (rc != MPI_SUCCESS)
-    throw Error(ErrorCode::transport_failed,
-                name_of(request.collective()) + std::string(" failed with code ") + std::to_string(rc), rc);
+    throw Error(ErrorCode::transport_failed, function_text(request) + " failed with code " + std::to_string(rc), rc);
   const auto end = Clock::now();
   if (context_.trace) context_.trace->passed(text_of(PassReason::slower), request.count, begin, end);
   chooser_.took(query, choice, seconds(end - begin));

@@ -1,5 +1,7 @@
 #include "mpi/wait_texts.hpp"
 
+#include <cctype>
+
 #include "mpi/request.hpp"
 
 namespace crimp {
@@ -11,9 +13,16 @@ std::string name_of(MPI_Comm comm) {
   return length ? name : "a communicator without a name";
 }
 
+std::string function_text(const AllreduceRequest& request) {
+  std::string name = name_of(request.collective());
+  if (request.blocks) return name;
+  constexpr std::size_t kPrefix = 4;  // MPI_
+  name[kPrefix] = static_cast<char>(std::tolower(name[kPrefix]));
+  return name.insert(kPrefix, "I");
+}
+
 std::string call_text(const AllreduceRequest& request) {
-  return name_of(request.collective()) + std::string(" of ") + std::to_string(request.count) + " x " +
-         name_of(request.dtype);
+  return function_text(request) + " of " + std::to_string(request.count) + " x " + name_of(request.dtype);
 }
 
 std::string absence_text(std::uint64_t min_count) {

@@ -11,7 +11,7 @@ set(mpich_cannot
 set(mpich_always sums.fp16 sums.threads sums.linked two_shot.fp16 two_shot.communicators homomorphic.sums integer_sum.sums low_rank$ passes communicators threads
   specials.fp16 errors faults.body faults.wire faults.differ faults.alloc faults.plan faults.fatal handlers halves.plain halves.truncating settings.default settings.differ
   settings.rank_0 settings.bad_on loading tool language control.sums control.passes control.hang control.until control.absent control.errors self_check stalls.first_call
-  stalls.late stalls.preload segments nodes other_mpi control.other_mpi large_counts control.large_counts nonblocking
+  stalls.begun stalls.late stalls.preload segments nodes other_mpi control.other_mpi large_counts control.large_counts nonblocking
   scattered.large scattered.nonblocking control.scattered_large ireduced control.ireduced device.passes device.named_shares)
 string(REPLACE ";" "|" mpich_always "^(${mpich_always})")
 

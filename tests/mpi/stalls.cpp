@@ -6,6 +6,8 @@
 //   stalls late S         rank 1 comes S seconds late to a call, and as late to MPI_Finalize: right, only slow
 //   stalls lane N         rank 1 makes a communicator, and takes part in N exchanges that give it a thread, past Crimp
 //   stalls preload        nothing is wrong with the program
+//   stalls begun|some N   rank 1 does not come to the MPI_Iallreduce behind N, which MPI_Waitall waits for; some:
+//                         MPI_Waitsome, beside a receive that nobody sends anything
 //   stalls plan N         Horovod, played: rank 0 does not come to the AND behind N lists, where it tells its plan
 #include <unistd.h>
 
@@ -50,6 +52,19 @@ void plan(int lists) {
   }
 }
 
+void begun(int common, bool some) {
+  std::vector<float> in(kCount), out(in.size());
+  MPI_Request requests[] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+  int never = 0, done = 0, indices[2];
+  if (some) MPI_Irecv(&never, 1, MPI_INT, check::rank, 0, MPI_COMM_WORLD, &requests[1]);
+  for (int i = 0;; ++i) {
+    if (i == common && check::rank == 1) pause();
+    MPI_Iallreduce(in.data(), out.data(), kCount, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &requests[0]);
+    if (some) MPI_Waitsome(2, requests, &done, indices, MPI_STATUSES_IGNORE);
+    else MPI_Waitall(1, requests, MPI_STATUSES_IGNORE);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -68,6 +83,7 @@ int main(int argc, char** argv) {
     return status;
   }
   if (mode == "plan") plan(number);
+  if (mode == "begun" || mode == "some") begun(number, mode == "some");
   if (mode == "lane") {
     lane(number);
     return check::finish();
