@@ -178,10 +178,10 @@ std::shared_ptr<CallPlan> Planner::make(Dtype dtype, std::uint64_t count, std::s
   if (plan->parts.size() == 1 && !plan->means_more) {
     ChoiceQuery& query = plan->parts[0].query;
     query.alone = plan->exact_bytes <= query.plain_bytes / kMostBeside;
-    const bool may_stand_in = query.alone && !stand_in;
+    const bool may_stand_in = query.alone && !stand_in && !query.controlled;
     query.halves = may_stand_in ? rules_.halves_of(*query.codec) : nullptr;
-    query.exact = may_stand_in && !plan->shares && !query.controlled &&
-                  entry_of(Algorithm::node_sum).why_unsupported(*query.codec, 2).empty();
+    query.exact =
+        may_stand_in && !plan->shares && entry_of(Algorithm::node_sum).why_unsupported(*query.codec, 2).empty();
     const auto instead = [&](const Codec* codec) {
       return codec ? make(dtype, count, plan->layout, level, plan->shares, codec) : nullptr;
     };

@@ -39,10 +39,10 @@ struct ChoiceQuery {
   std::uint64_t plain_bytes;           // of the same elements in the caller's type
   double quality = 3;                  // AlgorithmEntry::error up to which algorithms are considered (CRIMP_QUALITY)
   int radix = 0;                       // CRIMP_RADIX; 0: what is predicted to take least; 1: directly
-  bool controlled = false;             // CRIMP_CONTROL follows what calls take: nothing is tried, nor left to plain MPI
-  bool alone = false;  // nothing else of weight is in the call, which plain MPI may carry to see how long it takes
+  bool controlled = false;  // CRIMP_CONTROL follows what calls take: nothing is tried, left to plain MPI, or stands in
+  bool alone = false;       // nothing else of weight is in the call, which plain MPI may carry to see how long it takes
   // Likewise, of 16 bits a value, which may carry the call in place of `codec` where that is faster; null: none may.
-  // Whether there is one follows from `codec` alone.
+  // Which one follows from `codec`, and whether there is one from the members before this.
   const Codec* halves = nullptr;
   bool exact = false;  // node_sum, which encodes nothing, may carry the call where that is faster
   // Bytes of a rank's frame where one exchange carries the call (one_shot), and where one carries `halves`; 0: none

@@ -155,6 +155,18 @@ TEST_SUITE("call_plan") {
     }
     CHECK(halves("3lc", "b*=8bit") == "none");
     CHECK(halves("3lc", "b*=none") == "none");  // half of the call is summed exactly
+    // A level of CRIMP_LADDER is what the control has chosen; what it does not control is free.
+    Settings controlled = settings_of("topk", "b=topk");
+    controlled.control = "delay";
+    controlled.ladder = "topk:ratio=0.1; topk:ratio=0.01";
+    Plans plans(controlled);
+    for (const int level : {0, 1}) {
+      const auto plan = plans.of({"a"}, 2000, Dtype::f32, level);
+      CHECK(plan->controlled);
+      CHECK_FALSE(plan->halves);
+      CHECK(plan->parts[0].query.halves == nullptr);
+      CHECK(plans.of({"b"}, 2000, Dtype::f32, level)->halves);
+    }
   }
 
   TEST_CASE("a level takes the place of CRIMP_CODEC, and of nothing else") {
