@@ -114,7 +114,7 @@ class Session {
   std::uint8_t flags_of_negotiated(const AllreduceRequest&, const CallValues&);
   bool loses_much(const Codec&) const;  // more than by 16 bits, of sums
   void keep_sums(bool all) noexcept;
-  void say_what_is_known(const Layout&);
+  void say_what_is_known(const CallSequence::Call&);
   // What is said once of a communicator, at info level.
   enum class Saying : std::uint8_t { tensors_known, tensors_not_known, goes_on, kinds };
   bool has_said(Saying what) const { return said_.test(static_cast<std::size_t>(what)); }

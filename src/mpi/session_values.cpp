@@ -78,20 +78,20 @@ void Session::say_once(Saying what, const std::string& text) {
 }
 
 // Once a communicator for what is good and once for what is not.
-void Session::say_what_is_known(const Layout& layout) {
+void Session::say_what_is_known(const CallSequence::Call& call) {
   if ((has_said(Saying::tensors_known) && has_said(Saying::tensors_not_known)) || !keeps()) return;
+  const Layout& layout = *call.layout;
   const Segment& last = layout.segments.back();
   const std::string calls = "the calls with " + std::to_string(last.offset + last.count) +
                             " elements on a communicator of " + std::to_string(size_) + " ranks ";
   if (layout.known())
     return say_once(Saying::tensors_known,
                     calls + "bring the same tensors again, as their values show: from now on these have residuals");
-  const auto counted = calls_.count();
-  if (counted.withdrawn)
+  if (call.withdrawn)
     say_once(
         Saying::tensors_not_known,
         calls + "are not the tensors that they were taken for: until they are told apart again they have no residuals");
-  else if (counted.ambiguous)
+  else if (call.ambiguous)
     say_once(Saying::tensors_not_known, "after " + std::to_string(CallSequence::kManyCalls) + " of them, " + calls +
                                             "cannot be told apart as tensors: they have no residuals and use " +
                                             "CRIMP_UNKNOWN_LAYOUT=" + context_.settings.unknown_layout +

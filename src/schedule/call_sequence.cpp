@@ -177,6 +177,8 @@ CallSequence::Call CallSequence::begin(std::uint64_t count, Dtype type, const Sk
   const bool made = at == series_.end(),
              known = !made && at->second.period && at->second.tensors[at->second.phase].known;
   Call call{known ? layout(at->second, count, ends) : Layout::unknown(count)};
+  call.withdrawn = !made && at->second.withdrawn();
+  call.ambiguous = !made && at->second.ambiguous();
   if (made) {
     Series fresh;
     fresh.history.emplace_back();
@@ -441,7 +443,7 @@ CallSequence::Count CallSequence::count() const {
   for (const auto& [signature, series] : series_) {
     count.tensors += static_cast<std::uint64_t>(
         std::count_if(series.tensors.begin(), series.tensors.end(), [](const Tensor& t) { return t.known; }));
-    count.ambiguous += !series.period && series.calls >= kManyCalls;
+    count.ambiguous += series.ambiguous();
   }
   return count;
 }

@@ -66,6 +66,9 @@ class CallSequence {
     std::shared_ptr<const Layout> layout;  // periodic or unknown; equal on all ranks
     bool foreign = false;                  // not on all ranks alike: the values here are not the tensor's
     bool apart = false;                    // likewise: no gradient has them
+    // Of calls of its count and type, on all ranks alike: they were known, and are not what they were taken for; so
+    // many of them have shown no tensor.
+    bool withdrawn = false, ambiguous = false;
   };
   // Throws std::bad_alloc as if it had not been called. ends: whether those of a tensor may be summed exactly.
   Call begin(std::uint64_t count, Dtype, const SketchedCall&, bool ends = true);
@@ -104,7 +107,7 @@ class CallSequence {
   // From then on a series without a period is searched for one again when its calls have so many times the bytes that
   // the last search had: below 6000 float32 elements later than after a quarter more calls.
   static constexpr std::uint64_t kWorthSearch = 50;
-  Count count() const;
+  Count count() const;  // looks at all series
 
  private:
   struct Tensor {
@@ -135,6 +138,8 @@ class CallSequence {
     std::uint64_t next = 0;   // the call that gathers evidence
     std::uint64_t good = 0;   // since the proof
     std::uint64_t used = 0;   // the last one's now_
+    bool withdrawn() const { return !period && generation > 0; }
+    bool ambiguous() const { return !period && calls >= kManyCalls; }
   };
   void gather(Series&, const SumOverRanks&);
   void learn(Series&, std::uint32_t period, const SumOverRanks&);

@@ -179,6 +179,9 @@ bool PeriodEvidence::stands_out(std::size_t way, std::uint32_t lag, std::uint32_
 bool PeriodEvidence::linked(const SumOverRanks& sum) const {
   const std::size_t n = calls_.size();
   if (!find(1) || n > kFewCalls || n - 1 < terms_.backoff * std::max(terms_.periods - 1, kFewMatches)) return false;
+  // Buffers that take turns from the first call on will rule this lag out.
+  if (all_.front().moved > 0 && std::any_of(all_.begin(), all_.end(), [](const Lag& l) { return l.moved == 0; }))
+    return false;
   if (!hang_together(sum)) return false;
   // At no other distance more alike in either way; in magnitudes, where these say anything, evenly so, and not opposed.
   for (std::size_t way = 0; way < Evidence::kWayCount; ++way) {

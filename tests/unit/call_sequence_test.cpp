@@ -698,6 +698,51 @@ TEST_SUITE("call_sequence") {
     CHECK(world.forgotten[0] == world.forgotten[1]);
   }
 
+  // Of all kinds count() says how many there are, and looks at each of them.
+  TEST_CASE("each call says of its own kind that it shows no tensor, or is not what it was taken for") {
+    CallSequence sequence(3, [](std::string_view) {});
+    const auto call = [&](const Vector& v) {
+      const CallSequence::Call c = sequence.begin(v.size(), Dtype::f32, {sketch_of(v), place(0), place(0)});
+      sequence.end(c.foreign ? CallSequence::Outcome::foreign : CallSequence::Outcome::tensor,
+                   [](std::span<std::int64_t>) {});
+      return c;
+    };
+    auto noise = [&, seed = std::uint64_t{0}]() mutable { return call(normal(kCount + 1, 5000 + ++seed)); };
+    for (std::uint64_t n = 0; n < CallSequence::kManyCalls; ++n) CHECK_FALSE(noise().ambiguous);
+    REQUIRE(sequence.count().ambiguous == 1);
+    CHECK(noise().ambiguous);
+    CHECK_FALSE(noise().withdrawn);
+    Gradient one(1, 1, 0.5f), other(2, 1000, 0.5f);
+    for (int step = 0; step < 20; ++step) CHECK_FALSE(call(one.next()).ambiguous);
+    while (sequence.count().withdrawn == 0) CHECK_FALSE(call(other.next()).withdrawn);
+    CHECK(call(other.next()).withdrawn);
+    CHECK_FALSE(noise().withdrawn);
+    CHECK_FALSE(call(normal(kCount + 2, 1)).ambiguous);
+    for (int step = 0; step < 40; ++step) call(other.next());
+    const CallSequence::Call again = call(other.next());
+    CHECK(again.layout->known());
+    CHECK_FALSE(again.withdrawn);
+  }
+
+  TEST_CASE("one gradient in buffers that take turns is known later, and then for good") {
+    for (const std::size_t buffers : {2, 3}) {
+      CAPTURE(buffers);
+      World world(2);
+      Gradient g(1, 1, 0.5f);
+      std::set<std::string> keys;
+      std::size_t unknown = 0;
+      for (std::size_t step = 0; step < 60; ++step) {
+        const std::string k = world.call(g.next(), place(step % buffers));
+        unknown += k.empty();
+        if (!k.empty()) keys.insert(k);
+      }
+      CHECK(unknown <= 12);  // from so many on there are seven pairs of either buffer's
+      CHECK(keys.size() == buffers);
+      CHECK(world.rank(0).count().withdrawn == 0);
+      CHECK(world.rank(0).count().foreign == 0);
+    }
+  }
+
   TEST_CASE("a call in which ranks differed leaves no trace") {
     World world(2);
     Gradient g(1, 1, 0.5f);
