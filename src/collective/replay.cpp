@@ -308,10 +308,10 @@ bool ReplayedCalls::passes_unseen(std::uint64_t kind) const {
   return cursor && cursor->of->runs[next_run(*cursor)].decision.unseen;
 }
 
-std::optional<int> ReplayedCalls::level(std::uint64_t class_bytes) {
+std::optional<int> ReplayedCalls::level(std::uint64_t class_bytes, int levels) {
   bool beyond = false;
   const int* const level = next(levels_, class_bytes, beyond);
-  return level ? std::optional(*level) : std::nullopt;
+  return level && *level < levels ? std::optional(*level) : std::nullopt;
 }
 
 }  // namespace crimp

@@ -61,8 +61,8 @@ class ReplayedCalls {
   };
   // What the next call of this kind (CallPlan::kind_digest), or class (DelayControl::class_of()), takes.
   Call call(std::uint64_t kind);
-  bool passes_unseen(std::uint64_t kind) const;  // it does; call() has not been asked yet
-  std::optional<int> level(std::uint64_t class_bytes);
+  bool passes_unseen(std::uint64_t kind) const;                     // it does; call() has not been asked yet
+  std::optional<int> level(std::uint64_t class_bytes, int levels);  // of so many; none: missing
 
  private:
   template <class Decision>

@@ -31,8 +31,9 @@ int RecordedCalls::level(std::uint64_t bytes, DelayControl& control) {
   const int start = context_.codecs.ladder_start();
   int level = start;
   if (replayed_) {
-    level = replayed_->level(calls).value_or(start);
-    if (level >= static_cast<int>(context_.codecs.ladder().size())) level = start;
+    const auto recorded = replayed_->level(calls, static_cast<int>(context_.codecs.ladder().size()));
+    level_missing_ = !recorded;
+    level = recorded.value_or(start);
     insist([&] { control.follow(bytes, level); });
   } else {
     level = insist([&] { return control.level(bytes, start); });
@@ -41,12 +42,23 @@ int RecordedCalls::level(std::uint64_t bytes, DelayControl& control) {
   return level;
 }
 
+void RecordedCalls::unnamed() {
+  static std::atomic<bool> said{false};
+  if (!replayed_ || world_ranks_[static_cast<std::size_t>(rank_)] != 0 || said.exchange(true)) return;
+  context_.report.note([&] {
+    log(LogLevel::info,
+        "CRIMP_REPLAY: which tensors those calls bring that name none is found by their values, and by which buffers "
+        "come again: they repeat where buffers do (docs/determinism.md)");
+  });
+}
+
 ChosenParts RecordedCalls::decide(Chooser& chooser, const CallPlan& plan, int ranks,
                                   const std::function<ChosenParts()>& choose) {
   if (recorder_) context_.report.note([&] { recorder_->begin(plan); });
   ChosenParts chosen;
   if (replayed_) {
-    auto [decision, how] = replayed_->call(plan.kind_digest);
+    auto [decision, how] = plan.controlled && level_missing_ ? ReplayedCalls::Call{nullptr, Report::Repeat::missing}
+                                                             : replayed_->call(plan.kind_digest);
     bool repeated = false;
     chosen = repeat(chooser, plan, ranks, decision, &repeated);
     if (!repeated) how = Report::Repeat::missing;
@@ -76,7 +88,8 @@ void RecordedCalls::say_what_is_missing(const CallPlan& plan) {
     log(LogLevel::warn,
         "the record of CRIMP_REPLAY does not have all calls of this job: they take their codec's first "
         "algorithm, and the report counts them (replay, calls_missing). The first one is " +
-            plan.kind + " on ranks " + ranks_text(world_ranks_));
+            plan.kind + " on ranks " + ranks_text(world_ranks_) +
+            (plan.controlled && level_missing_ ? ", of which the record has no level of CRIMP_LADDER" : ""));
   });
 }
 

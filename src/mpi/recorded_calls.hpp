@@ -29,6 +29,8 @@ class RecordedCalls {
   bool repeats() const { return replayed_.has_value(); }
   // Of CRIMP_LADDER: decided, or repeated.
   int level(std::uint64_t bytes, DelayControl&);
+  // A call names no tensors: under CRIMP_REPLAY the job's rank 0 says once what these are found by.
+  void unnamed();
   // What a call takes: repeated, or what choose() says.
   ChosenParts decide(Chooser&, const CallPlan&, int ranks, const std::function<ChosenParts()>& choose);
   // Under CRIMP_REPLAY: the next call of this kind passes.
@@ -42,6 +44,7 @@ class RecordedCalls {
   const std::vector<int>& world_ranks_;
   int rank_;
   bool told_missing_ = false;
+  bool level_missing_ = false;                // the record has no level, or none of the ladder's, for the call
   std::optional<DecisionRecorder> recorder_;  // of rank 0, where there will be a report
   std::optional<ReplayedCalls> replayed_;     // under CRIMP_REPLAY
 };

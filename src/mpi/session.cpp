@@ -221,6 +221,7 @@ bool Session::allreduce_unnamed(const AllreduceRequest& request, CallValues& val
   const CallSequence::Call call =
       insist([&] { return calls_.begin(request.count, request.dtype, seen, !request.shares && plain_sums()); });
   logged("what is known of calls", [&] { say_what_is_known(call); });
+  recorded_.unnamed();
   std::uint8_t flags = 0;
   if (call.foreign || (unseen && call.layout->known())) flags = kFlagForeign;
   if (call.apart || (seen.sketch.few() && values.counts({"", 0, request.count}, true))) flags = kFlagNoGradient;

@@ -186,10 +186,13 @@ TEST_SUITE("replay") {
     recorder.level(1 << 20, 5);
     const Replay replay = parsed(file_of(recorder));
     ReplayedCalls replayed(replay.find("0-3", 0));
-    for (const int level : levels) CHECK(replayed.level(65536) == level);
-    CHECK(replayed.level(65536) == 6);
-    CHECK(replayed.level(1 << 20) == 5);
-    CHECK(replayed.level(1 << 22) == std::nullopt);
+    for (const int level : levels) CHECK(replayed.level(65536, 7) == level);
+    CHECK(replayed.level(65536, 7) == 6);
+    CHECK(replayed.level(1 << 20, 7) == 5);
+    CHECK(replayed.level(1 << 22, 7) == std::nullopt);
+    CHECK(replayed.level(65536, 6) == std::nullopt);  // of a longer ladder
+    ReplayedCalls shorter(replay.find("0-3", 0));
+    for (const int level : levels) CHECK(shorter.level(65536, 6) == (level < 6 ? std::optional(level) : std::nullopt));
   }
 
   TEST_CASE("a control that follows decides nothing by itself") {
@@ -232,8 +235,8 @@ TEST_SUITE("replay") {
       if (decision->parts[0].algorithm != (call % 2 || !kept ? Algorithm::allgather : Algorithm::two_shot))
         FAIL_CHECK(call);
     }
-    CHECK(replayed.level(65536) == 1);
-    CHECK(replayed.level(65536) == 1);
+    CHECK(replayed.level(65536, 7) == 1);
+    CHECK(replayed.level(65536, 7) == 1);
   }
 
   TEST_CASE("many communicators: those that are not in the file are counted there") {
