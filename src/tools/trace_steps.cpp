@@ -12,6 +12,7 @@
 
 #include "core/error.hpp"
 #include "core/json_text.hpp"
+#include "core/pass_reason.hpp"
 #include "input_file.hpp"
 
 namespace crimp::tools {
@@ -28,6 +29,11 @@ struct Call {
   bool blocks;
   double seconds() const { return end_s - begin_s; }
 };
+
+// Neither a maximum nor whole numbers are a gradient's.
+bool may_be_sum(const std::string& why) {
+  return why != text_of(PassReason::operation) && why != text_of(PassReason::type);
+}
 
 // MPI's calls have no names, and which of a step's go to MPI may differ from step to step (CRIMP_ALGORITHM=auto).
 bool same(const Call& a, const Call& b) {
@@ -55,7 +61,7 @@ class StepReader {
     const json& args = e.at("args");
     const double end_s = at_s + 1e-6 * e.value("dur", 0.0);
     if (const std::string track = e.at("cat"); track == "passed to MPI") {
-      if (const std::uint64_t elements = args.at("elements"); elements > 0)
+      if (const std::uint64_t elements = args.at("elements"); elements > 0 && may_be_sum(e.at("name")))
         calls.push_back({"", 4 * elements, at_s, end_s, true});
     } else if (track == "calls" || ph == "b") {
       horovod |= args.at("tensors") == "negotiated";

@@ -119,8 +119,8 @@ nlohmann::ordered_json show(const Traced& of, bool print) {
   if (!std::isfinite(rows.back().end_s))
     throw Error(
         ErrorCode::argument_invalid,
-        "plan: the file has steps, but not what calls of other sizes take: a report has that where CRIMP_ALGORITHM is auto, a trace where "
-        "its calls have several sizes; give a cluster (--link, ..., or --profile) for what it would take there");
+        "plan: the file has steps, but not what calls of other sizes take: a report has that where CRIMP_ALGORITHM is auto "
+        "and calls have several sizes, a trace where they have; give a cluster (--link, ..., or --profile) for what it would take there");
   nlohmann::ordered_json out{{"rank", of.rank},
                              {"caller", of.horovod ? "horovod" : "program"},
                              {"tensors", trace.tensors.size()},

@@ -440,6 +440,10 @@ plan_part() {
   # A program whose calls keep it from computing has its 3 ms beside all of them.
   echo '{"per_rank": [{"steps": ['"${trace/false/true}"']}]}' >stalls.json
   expect 0 '^each alone +3 +12.00 +-$' '^the optimum +1 +10.00 +-$' '!CRIMP_MERGE=cuts' -- "$crimp" plan stalls.json
+  # Calls of one size say nothing of others.
+  echo '{"per_rank": [{"steps": [{"tensors": ["a"], "stalls": true, "step_s": 0.0125, "steps": 9, "units": [{"tensors": 1, "bytes": 1000000, "ready_s": 0.001}],
+    "calls": [[{"bytes": 1e6, "s": 0.002}]]}]}]}' >one.json
+  expect 2 'where CRIMP_ALGORITHM is auto and calls have several sizes, a trace where they have' -- "$crimp" plan one.json
   expect 2 'needs the file' -- "$crimp" plan
   expect 2 'one of them' -- "$crimp" plan report.json --model model.txt
   expect 2 "'nowhere.json' cannot be read" -- "$crimp" plan nowhere.json
@@ -483,6 +487,9 @@ plan_of_trace() {
       event encode encode $((at + 10000)) 1000 '"call":3,"chunk":0'
       event calls b $((at + 13000)) 3000 "\"bytes\":2000000,$about"
       event 'passed to MPI' small $((at + 17000)) 4000 '"elements":750000'
+      # What no gradient is: a largest value, and a count, of some steps.
+      [ $at = 26000 ] || event 'passed to MPI' 'not a sum' $((at + 9000)) 500 '"elements":1'
+      event 'passed to MPI' 'not a recognised floating-point type' $((at + 9500)) 400 '"elements":2'
     done
     event 'passed to MPI' small 100000 1000 '"elements":1'
     echo ']}'
