@@ -724,6 +724,29 @@ TEST_SUITE("call_sequence") {
     CHECK_FALSE(again.withdrawn);
   }
 
+  // Their values alone would take them for one now and then.
+  TEST_CASE("tensors that hardly differ are told apart by their buffers") {
+    for (const std::size_t tensors : {2, 3})
+      for (std::uint64_t seed = 0; seed < 4; ++seed) {
+        CAPTURE(tensors);
+        CAPTURE(seed);
+        World world(1);
+        const Vector common = normal(kCount, 1000 * seed + 1);
+        std::vector<Vector> direction;
+        for (std::size_t t = 0; t < tensors; ++t)
+          direction.push_back(sum(common, normal(kCount, 1000 * seed + 10 + t), 0.14f));
+        std::map<std::string, std::size_t> tensor_of;
+        std::uint64_t calls = 0;
+        for (std::size_t step = 0; step < 240 / tensors; ++step)
+          for (std::size_t t = 0; t < tensors; ++t) {
+            const Vector noise = normal(kCount, 100000 * (seed + 1) + ++calls);
+            const std::string k = world.call(sum(direction[t], noise), place(t));
+            if (!k.empty() && k != "foreign") CHECK(tensor_of.emplace(k, t).first->second == t);
+          }
+        CHECK(tensor_of.size() == tensors);
+      }
+  }
+
   TEST_CASE("one gradient in buffers that take turns is known later, and then for good") {
     for (const std::size_t buffers : {2, 3}) {
       CAPTURE(buffers);
