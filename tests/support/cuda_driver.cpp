@@ -56,8 +56,8 @@ int cuDevicePrimaryCtxRetain(void** context, int device) {
   *context = simt::primary_context(device);
   return 0;
 }
-int cuStreamCreate(void** stream, unsigned) {
-  *stream = simt::stream_by_driver();
+int cuStreamCreate(void** stream, unsigned flags) {
+  *stream = simt::stream_by_driver(flags);
   return 0;
 }
 int cuStreamDestroy_v2(void* stream) { return simt::destroy_by_driver(stream), 0; }

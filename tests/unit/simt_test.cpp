@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <functional>
 #include <random>
 #include <thread>
 
@@ -318,12 +319,204 @@ TEST_SUITE("simt") {
     launch<fill>(1, 256, 0, static_cast<cudaStream_t>(stream), a.data(), 1u);
     CHECK(cudaEventRecord(event, stream) == cudaSuccess);
     CHECK(cudaEventQuery(event) == cudaErrorNotReady);
+    CHECK(cudaGetLastError() == cudaErrorNotReady);  // which the next one who asks would take for his own error
     CHECK(cudaGetLastError() == cudaSuccess);
     int polls = 0;
     while (cudaEventQuery(event) == cudaErrorNotReady) ++polls;
     CHECK(polls < 10);
     CHECK(cudaStreamQuery(stream) == cudaSuccess);
     CHECK(cudaEventDestroy(event) == cudaSuccess);
+  }
+
+  // Every way to know of a stream's work, behind 9s that another stream writes as late as it may.
+  TEST_CASE("the legacy stream and blocking ones wait for each other, and nobody for streams that do not block") {
+    simt::reset();
+    std::uint32_t* pinned;
+    REQUIRE(cudaMallocHost(&pinned, 1024) == cudaSuccess);
+    const DeviceArray<std::uint32_t> other(256);
+    cudaEvent_t event;
+    cudaStream_t blocking, second, apart;
+    REQUIRE(cudaEventCreate(&event) == cudaSuccess);
+    for (cudaStream_t* s : {&blocking, &second}) REQUIRE(cudaStreamCreate(s) == cudaSuccess);
+    REQUIRE(cudaStreamCreateWithFlags(&apart, cudaStreamNonBlocking) == cudaSuccess);
+    const auto synchronize = [](cudaStream_t s) { CHECK(cudaStreamSynchronize(s) == cudaSuccess); };
+    const auto record = [&](cudaStream_t s) {
+      CHECK(cudaEventRecord(event, s) == cudaSuccess);
+      CHECK(cudaEventSynchronize(event) == cudaSuccess);
+    };
+    const std::function<void(cudaStream_t)> ways[] = {
+        synchronize,
+        record,
+        [](cudaStream_t s) {
+          cudaError_t state;
+          while ((state = cudaStreamQuery(s)) == cudaErrorNotReady) cudaGetLastError();
+          CHECK(state == cudaSuccess);
+        },
+        [&](cudaStream_t s) {
+          CHECK(cudaEventRecord(event, s) == cudaSuccess);
+          CHECK(cudaStreamWaitEvent(apart, event) == cudaSuccess);
+          synchronize(apart);
+        },
+        [&](cudaStream_t s) {
+          launch<fill>(1, 256, 0, s, other.data(), 1u);
+          record(s);
+        },
+        [&](cudaStream_t s) {
+          std::uint32_t word;
+          CHECK(cudaMemcpyAsync(&word, other.data(), 4, cudaMemcpyDeviceToHost, s) == cudaSuccess);
+        },
+        [&](cudaStream_t s) {  // of an event that is long over
+          CHECK(cudaEventRecord(event, apart) == cudaSuccess);
+          CHECK(cudaStreamWaitEvent(s, event) == cudaSuccess);
+          synchronize(s);
+        },
+        [&](cudaStream_t s) {
+          if (s) return synchronize(s);
+          const std::uint32_t word = 1;
+          CHECK(cudaMemcpy(other.data(), &word, 4, cudaMemcpyHostToDevice) == cudaSuccess);
+        }};
+    struct Pair {
+      cudaStream_t writes, asks;
+      bool waits;
+    };
+    for (const Pair& pair : {Pair{blocking, nullptr, true}, Pair{blocking, cudaStreamLegacy, true},
+                             Pair{cudaStreamPerThread, nullptr, true}, Pair{apart, nullptr, false},
+                             Pair{nullptr, blocking, true}, Pair{nullptr, cudaStreamPerThread, true},
+                             Pair{blocking, second, false}, Pair{blocking, cudaStreamPerThread, false}})
+      for (std::size_t way = 0; way < std::size(ways); ++way) {
+        const bool asks_apart = pair.writes == apart && (way == 3 || way == 6);  // an event of that stream
+        CAPTURE(way);
+        CAPTURE(pair.writes);
+        CAPTURE(pair.asks);
+        pinned[3] = 0;
+        CHECK(launch<fill>(1, 256, 0, pair.writes, pinned, 9u) == cudaSuccess);
+        CHECK(pinned[3] == 0);
+        ways[way](pair.asks);
+        CHECK((pinned[3] == 9) == (pair.waits || asks_apart));
+        CHECK(cudaDeviceSynchronize() == cudaSuccess);
+        CHECK(pinned[3] == 9);
+      }
+    CHECK(cudaGetLastError() == cudaSuccess);
+    CHECK(cudaEventDestroy(event) == cudaSuccess);
+    for (cudaStream_t s : {blocking, second, apart}) CHECK(cudaStreamDestroy(s) == cudaSuccess);
+    CHECK(cudaFreeHost(pinned) == cudaSuccess);
+    CHECK(simt::take_reports() == "");
+  }
+
+  // The example of the documentation: k_1 on a blocking stream, k_2 on the legacy one, k_3 on a blocking one.
+  TEST_CASE("a missing wait behind a blocking stream") {
+    std::uint32_t* pinned;
+    REQUIRE(cudaMallocHost(&pinned, 1024) == cudaSuccess);
+    const auto three = [&](unsigned first, unsigned last, bool between) {
+      cudaStream_t one, other;
+      const DeviceArray<std::uint32_t> a(std::vector<std::uint32_t>(256, 0)), b(std::vector<std::uint32_t>(256, 0));
+      const DeviceArray<std::uint32_t> c(std::vector<std::uint32_t>(256, 0));
+      CHECK(cudaStreamCreateWithFlags(&one, first) == cudaSuccess);
+      CHECK(cudaStreamCreateWithFlags(&other, last) == cudaSuccess);
+      launch<fill>(1, 256, 0, one, a.data(), 41u);
+      if (between) launch<add_one>(1, 256, 0, cudaStream_t{}, static_cast<const std::uint32_t*>(a.data()), b.data());
+      launch<add_one>(1, 256, 0, other, static_cast<const std::uint32_t*>(between ? b.data() : a.data()), c.data());
+      CHECK(cudaMemcpyAsync(pinned, c.data(), 1024, cudaMemcpyDeviceToHost, other) == cudaSuccess);
+      CHECK(cudaStreamSynchronize(other) == cudaSuccess);
+      std::vector<std::uint8_t> bytes(1024);
+      std::memcpy(bytes.data(), pinned, 1024);
+      for (cudaStream_t s : {one, other}) CHECK(cudaStreamDestroy(s) == cudaSuccess);
+      return bytes;
+    };
+    constexpr unsigned kBlocking = cudaStreamDefault, kApart = cudaStreamNonBlocking;
+    CHECK(simt::examine([&] { return three(kBlocking, kBlocking, true); }) == "");
+    CHECK(three(kBlocking, kBlocking, true)[0] == 43);
+    CHECK(has(simt::examine([&] { return three(kApart, kBlocking, true); }), "depends on"));
+    CHECK(has(simt::examine([&] { return three(kBlocking, kApart, true); }), "depends on"));
+    CHECK(has(simt::examine([&] { return three(kBlocking, kBlocking, false); }), "depends on"));
+    CHECK(cudaFreeHost(pinned) == cudaSuccess);
+  }
+
+  TEST_CASE("every thread has a stream of its own, which blocks and outlives it") {
+    simt::reset();
+    std::uint32_t* pinned;
+    REQUIRE(cudaMallocHost(&pinned, 1024) == cudaSuccess);
+    pinned[3] = 0;
+    std::thread([&] { CHECK(launch<fill>(1, 256, 0, cudaStreamPerThread, pinned, 9u) == cudaSuccess); }).join();
+    CHECK(cudaStreamSynchronize(cudaStreamPerThread) == cudaSuccess);  // this thread's
+    CHECK(pinned[3] == 0);
+    CHECK(cudaStreamSynchronize(nullptr) == cudaSuccess);
+    CHECK(pinned[3] == 9);
+    CHECK(cudaFreeHost(pinned) == cudaSuccess);
+  }
+
+  TEST_CASE("a stream that is destroyed goes on, and nobody can use it") {
+    simt::reset();
+    std::uint32_t* pinned;
+    REQUIRE(cudaMallocHost(&pinned, 1024) == cudaSuccess);
+    pinned[3] = 0;
+    cudaStream_t stream;
+    REQUIRE(cudaStreamCreate(&stream) == cudaSuccess);
+    CHECK(launch<fill>(1, 256, 0, stream, pinned, 9u) == cudaSuccess);
+    CHECK(cudaStreamDestroy(stream) == cudaSuccess);
+    CHECK(pinned[3] == 0);
+    CHECK(cudaStreamDestroy(stream) == cudaErrorInvalidResourceHandle);
+    CHECK(cudaStreamSynchronize(stream) == cudaErrorInvalidResourceHandle);
+    CHECK(cudaMemsetAsync(pinned, 0, 4, stream) != cudaSuccess);
+    CHECK(launch<fill>(1, 256, 0, stream, pinned, 8u) == cudaErrorInvalidResourceHandle);
+    CHECK(has(simt::take_reports(), "destroyed"));
+    CHECK(cudaStreamSynchronize(nullptr) == cudaSuccess);
+    CHECK(pinned[3] == 9);
+    CHECK(cudaFreeHost(pinned) == cudaSuccess);
+    simt::reset();
+  }
+
+  TEST_CASE("cudaFree waits for its device, and takes managed memory, which cudaFreeHost does not") {
+    simt::reset();
+    simt::set_device_count(2);
+    const TestStream stream;
+    std::uint32_t *pinned, *there, *managed, *elsewhere;
+    REQUIRE(cudaMallocHost(&pinned, 1024) == cudaSuccess);
+    REQUIRE(cudaMalloc(&there, 1024) == cudaSuccess);
+    REQUIRE(cudaMallocManaged(&managed, 1024) == cudaSuccess);
+    REQUIRE(cudaSetDevice(1) == cudaSuccess);
+    REQUIRE(cudaMalloc(&elsewhere, 1024) == cudaSuccess);
+    REQUIRE(cudaSetDevice(0) == cudaSuccess);
+    const auto done_by_free = [&](void* p) {
+      pinned[3] = 0;
+      CHECK(launch<fill>(1, 256, 0, static_cast<cudaStream_t>(stream), pinned, 9u) == cudaSuccess);
+      CHECK(cudaFree(p) == cudaSuccess);
+      return std::exchange(pinned[3], 0) == 9;
+    };
+    CHECK(done_by_free(there));
+    CHECK_FALSE(done_by_free(elsewhere));
+    CHECK(cudaFreeHost(managed) == cudaErrorInvalidValue);
+    CHECK(done_by_free(managed));
+    cudaPointerAttributes attributes{};
+    CHECK(cudaPointerGetAttributes(&attributes, managed) == cudaSuccess);
+    CHECK(attributes.type == cudaMemoryTypeUnregistered);
+    CHECK(cudaFree(pinned) == cudaErrorInvalidValue);
+    CHECK(has(simt::take_reports(), "cudaFree of a pointer"));
+    CHECK(cudaFreeHost(pinned) == cudaSuccess);
+    simt::set_device_count(1);
+    simt::reset();
+  }
+
+  TEST_CASE("times are between events that have been recorded and are over") {
+    simt::reset();
+    const TestStream stream;
+    const DeviceArray<std::uint32_t> a(256);
+    cudaEvent_t begin, end;
+    for (cudaEvent_t* e : {&begin, &end}) REQUIRE(cudaEventCreate(e) == cudaSuccess);
+    float ms = 0;
+    CHECK(cudaEventRecord(begin, stream) == cudaSuccess);
+    CHECK(cudaEventElapsedTime(&ms, begin, end) == cudaErrorInvalidResourceHandle);
+    launch<fill>(1, 256, 0, static_cast<cudaStream_t>(stream), a.data(), 1u);
+    CHECK(cudaEventRecord(end, stream) == cudaSuccess);
+    CHECK(cudaEventElapsedTime(&ms, begin, end) == cudaErrorNotReady);
+    CHECK(cudaEventSynchronize(end) == cudaSuccess);
+    CHECK(cudaEventElapsedTime(&ms, begin, end) == cudaSuccess);
+    // A record takes the place of the one before, for those who ask from then on.
+    launch<fill>(1, 256, 0, static_cast<cudaStream_t>(stream), a.data(), 2u);
+    CHECK(cudaEventRecord(end, stream) == cudaSuccess);
+    CHECK(cudaEventElapsedTime(&ms, begin, end) == cudaErrorNotReady);
+    for (cudaEvent_t e : {begin, end}) CHECK(cudaEventDestroy(e) == cudaSuccess);
+    cudaGetLastError();
   }
 
   TEST_CASE("errors are injected one by one, and memory ends") {

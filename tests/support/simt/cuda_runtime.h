@@ -93,6 +93,8 @@ inline constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1, cuda
 inline constexpr int cudaInvalidDeviceId = -2;
 
 using cudaStream_t = struct CUstream_st*;
+#define cudaStreamLegacy (reinterpret_cast<cudaStream_t>(1))
+#define cudaStreamPerThread (reinterpret_cast<cudaStream_t>(2))
 using cudaEvent_t = struct CUevent_st*;
 using cudaGraph_t = struct CUgraph_st*;
 using cudaGraphNode_t = struct CUgraphNode_st*;

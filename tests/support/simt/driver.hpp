@@ -25,7 +25,7 @@ struct Address {
 Address address_of(const void*);
 // In the current context; errors are the runtime's, which has the driver's numbers.
 int copy_by_driver(void* to, const void* from, std::size_t, void* stream);
-void* stream_by_driver();
+void* stream_by_driver(unsigned flags);
 void destroy_by_driver(void* stream);
 int wait_by_driver(void* stream);
 int wait_for_context_by_driver();

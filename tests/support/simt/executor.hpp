@@ -11,8 +11,18 @@
 //
 // Streams, events and memory belong to a context, a thread has none before it makes or uses one, and while a stream is
 // captured into a graph whatever the documentation forbids spoils the capture. Copies from pageable memory are under
-// way when they return. What it cannot see: floating-point operations are the host's, so that a NaN keeps its payload
-// where PTX gives 0x7fffffff; and times.
+// way when they return. Whatever is done in a context's legacy stream, waits and questions included, waits for what is
+// in its blocking streams, each thread's own one among them, and they wait for it ("Stream synchronization behavior" in
+// the documentation of the runtime); streams that do not block are apart. A destroyed stream goes on with what it has.
+//
+// What it cannot see: floating-point operations are the host's, so that a NaN keeps its payload where PTX gives
+// 0x7fffffff; and times. Of order, programs may rely here on some things that CUDA does not promise: a kernel or a copy
+// is not interrupted by another one; every cudaFree waits for its device (the documentation: it may), cudaFreeHost and
+// cudaIpcCloseMemHandle for all devices; cudaMemcpyAsync from pageable memory has taken its bytes when it returns; the
+// host may touch managed memory while a device uses it. CUDA promises more where a copy between two places in pinned
+// memory, or cudaMemset of managed memory, is complete on return, which here it is not. Not there at all: memory that
+// is allocated in a stream's order, copies and access between devices (cudaMemcpyPeer), what other processes do with
+// memory that is shared with them, and streams that an event makes part of a capture.
 //
 // One mutex covers everything, so that kernels may be launched from any thread.
 #pragma once

@@ -51,7 +51,8 @@ struct Operation {
 struct CUstream_st {
   std::deque<Operation> queue;
   int priority = 0;
-  bool blocking = true;  // waits for the default stream, and that one for it
+  bool blocking = true;    // waits for the legacy stream, and that one for it
+  bool destroyed = false;  // its handle; what is enqueued still runs
   Context* context = nullptr;
   std::shared_ptr<Capture> capture;
 };
@@ -96,7 +97,7 @@ struct HostRange {
 std::recursive_mutex mutex;
 std::map<const unsigned char*, Allocation> device_memory;  // by begin
 std::map<const unsigned char*, HostRange> host_memory;
-std::set<CUstream_st*> streams;
+std::set<CUstream_st*> streams;  // but legacy ones
 std::set<CUevent_st*> events;
 std::deque<Context> contexts;  // the primary ones first; their addresses are the handles
 thread_local std::vector<Context*> current_contexts;
@@ -115,7 +116,8 @@ std::size_t device_limit = std::size_t{8} << 30, device_used = 0;
 std::uint64_t launch_count = 0;
 int device_count = 1, driver_version = 13000, capability = 90;
 thread_local int device_now = 0;
-cudaError_t last_error = cudaSuccess, sticky_error = cudaSuccess;
+thread_local cudaError_t last_error = cudaSuccess;
+cudaError_t sticky_error = cudaSuccess;
 
 constexpr int kMostDevices = 16;
 Context* primary(int device) {
@@ -145,7 +147,7 @@ int* load_kernel(const void* kernel) {
 }
 
 cudaError_t result(cudaError_t e) {
-  if (e != cudaSuccess && e != cudaErrorNotReady) last_error = e;
+  if (e != cudaSuccess) last_error = e;
   return e;
 }
 
@@ -253,7 +255,36 @@ void fill_poison(void* to, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i) p[i] = static_cast<unsigned char>(word >> (i % 4 * 8));
 }
 
-CUstream_st* real(cudaStream_t s) { return s ? s : &here()->legacy; }
+// This thread's default streams; when it ends they may have work left.
+struct PerThread {
+  std::vector<CUstream_st*> of_contexts;
+  ~PerThread() {
+    const std::lock_guard lock(mutex);
+    for (CUstream_st* s : of_contexts) s->destroyed = true;
+  }
+};
+thread_local PerThread per_thread;
+CUstream_st* per_thread_stream() {
+  for (CUstream_st* s : per_thread.of_contexts)
+    if (s->context == here()) return s;
+  auto* const made = new CUstream_st;
+  made->context = here();
+  per_thread.of_contexts.push_back(made);
+  return *streams.insert(made).first;
+}
+bool known(cudaStream_t s) {
+  return !s || s == cudaStreamLegacy || s == cudaStreamPerThread || (streams.count(s) && !s->destroyed);
+}
+CUstream_st* real(cudaStream_t s) {
+  return s == cudaStreamPerThread ? per_thread_stream() : s && s != cudaStreamLegacy ? s : &here()->legacy;
+}
+void delete_destroyed() {
+  std::erase_if(streams, [](CUstream_st* s) {
+    const bool over = s->destroyed && s->queue.empty();
+    if (over) delete s;
+    return over;
+  });
+}
 
 void step(CUstream_st* s);
 void finish(const std::shared_ptr<Ticket>& t) {
@@ -297,28 +328,44 @@ void drain_all(const Context* of = nullptr) {
     step(all[seeds().order < 2 ? (seeds().order == 0 ? 0 : all.size() - 1) : draw() % all.size()]);
   }
 }
-std::shared_ptr<Ticket> record(CUstream_st* s) {
+std::shared_ptr<Ticket> mark(CUstream_st* s) {
   auto ticket = std::make_shared<Ticket>(Ticket{s});
   if (s->queue.empty()) ticket->done = true;
   else s->queue.push_back({nullptr, nullptr, ticket, {}, {}});
   return ticket;
 }
+// Streams with work for which an action in this one waits, beside what is in it: the legacy one and the blocking ones
+// of a context wait for each other.
+std::vector<CUstream_st*> awaited(const CUstream_st* s) {
+  std::vector<CUstream_st*> all;
+  CUstream_st* const legacy = &s->context->legacy;
+  for (CUstream_st* other : streams)
+    if (s == legacy && other->blocking && other->context == s->context) all.push_back(other);
+  if (s != legacy && s->blocking) all.push_back(legacy);
+  std::erase_if(all, [](const CUstream_st* other) { return other->queue.empty(); });
+  return all;
+}
+void join(CUstream_st* s) {
+  for (CUstream_st* other : awaited(s)) s->queue.push_back({nullptr, mark(other), nullptr, {}, {}});
+}
+std::shared_ptr<Ticket> record(CUstream_st* s) {
+  join(s);
+  return mark(s);
+}
+// The host waits.
+void wait_for(CUstream_st* s) {
+  join(s);
+  drain(s);
+}
 cudaError_t enqueue(cudaStream_t stream, Operation op) {
+  if (!known(stream)) return result(cudaErrorInvalidResourceHandle);
   CUstream_st* s = real(stream);
   if (s->capture) {
     ++s->capture->nodes;
     return cudaSuccess;
   }
   if (const auto e = legacy_use(s); e != cudaSuccess) return result(e);
-  // The default stream and the blocking ones wait for each other.
-  CUstream_st* const legacy = &s->context->legacy;
-  if (s == legacy) {
-    for (CUstream_st* other : streams)
-      if (other->blocking && other->context == s->context && !other->queue.empty())
-        s->queue.push_back({nullptr, record(other), nullptr, {}, {}});
-  } else if (s->blocking && !legacy->queue.empty()) {
-    s->queue.push_back({nullptr, record(legacy), nullptr, {}, {}});
-  }
+  join(s);
   s->queue.push_back(std::move(op));
   return cudaSuccess;
 }
@@ -343,6 +390,7 @@ Where where(const void* p, std::size_t bytes) {
 
 cudaError_t copy(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
                  std::size_t height, cudaMemcpyKind kind, cudaStream_t stream, bool wait) {
+  if (!known(stream)) return result(cudaErrorInvalidResourceHandle);
   if (width == 0 || height == 0) return cudaSuccess;
   if (to_pitch < width || from_pitch < width) return result(cudaErrorInvalidValue);
   const std::size_t to_bytes = to_pitch * (height - 1) + width, from_bytes = from_pitch * (height - 1) + width;
@@ -362,7 +410,7 @@ cudaError_t copy(void* to, std::size_t to_pitch, const void* from, std::size_t f
   auto* t8 = static_cast<unsigned char*>(to);
   // Staged when the stream has come here, and on its way for as long as it likes.
   const bool up_from_plain = f == Where::plain && t == Where::device;
-  if (up_from_plain && wait) drain(real(stream));
+  if (up_from_plain && wait) wait_for(real(stream));
   std::shared_ptr<std::vector<unsigned char>> staged;
   if (up_from_plain) staged = std::make_shared<std::vector<unsigned char>>(f8, f8 + from_bytes);
   Operation op{[=] {
@@ -432,8 +480,8 @@ cudaError_t enqueue_kernel(const cudaLaunchConfig_t& c, const void* kernel, std:
     report("kernel " + name + " launched with more shared memory than cudaFuncSetAttribute allowed it");
     return result(cudaErrorInvalidValue);
   }
-  if (real(c.stream)->context != here()) {
-    report("kernel " + name + " launched on a stream of another context than the thread's");
+  if (!known(c.stream) || real(c.stream)->context != here()) {
+    report("kernel " + name + " launched on a stream that is destroyed or of another context than the thread's");
     return result(cudaErrorInvalidResourceHandle);
   }
   for (const std::uint64_t w : words) {
@@ -657,6 +705,11 @@ void unmap(const Allocation& a) {
   if (a.importers) munmap(a.importers, kPage);
   if (a.descriptor >= 0) ::close(a.descriptor);
 }
+cudaError_t host_free(std::map<const unsigned char*, HostRange>::iterator it) {
+  munmap(const_cast<unsigned char*>(it->first), std::max<std::size_t>(it->second.bytes, 1));
+  host_memory.erase(it);
+  return cudaSuccess;
+}
 }  // namespace
 cudaError_t cudaMalloc(void** p, std::size_t bytes) {
   SIMT_UNSAFE("cudaMalloc");
@@ -681,6 +734,10 @@ cudaError_t cudaFree(void* p) {
   SIMT_UNSAFE("cudaFree");
   here();
   if (!p) return cudaSuccess;
+  if (const auto it = host_memory.find(static_cast<unsigned char*>(p)); it != host_memory.end() && it->second.managed) {
+    drain_all(here());
+    return host_free(it);
+  }
   const auto it = device_memory.find(static_cast<unsigned char*>(p));
   if (it == device_memory.end()) {
     report("cudaFree of a pointer that cudaMalloc did not return or that is free already");
@@ -690,7 +747,7 @@ cudaError_t cudaFree(void* p) {
     report("cudaFree of memory that cudaIpcOpenMemHandle returned");
     return result(cudaErrorInvalidValue);
   }
-  drain_all();
+  drain_all(it->second.context);
   if (it->second.importers && *it->second.importers > 0)
     report("cudaFree of memory that another process has mapped by its handle: " + text_of(it->second, p));
   unmap(it->second);
@@ -719,7 +776,6 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* p) {
   }
   Allocation& a = it->second;
   if (a.descriptor < 0) {
-    drain_all();
     const int descriptor = memfd_create("simt", MFD_CLOEXEC);
     const Open opened_now;
     if (descriptor < 0 || ftruncate(descriptor, static_cast<off_t>(a.page_bytes + kPage)) != 0 ||
@@ -802,11 +858,9 @@ cudaError_t cudaMallocManaged(void** p, std::size_t bytes, unsigned) {
 cudaError_t cudaFreeHost(void* p) {
   SIMT_UNSAFE("cudaFreeHost");
   const auto it = host_memory.find(static_cast<unsigned char*>(p));
-  if (it == host_memory.end() || it->second.registered) return result(cudaErrorInvalidValue);
+  if (it == host_memory.end() || it->second.registered || it->second.managed) return result(cudaErrorInvalidValue);
   drain_all();
-  munmap(p, std::max<std::size_t>(it->second.bytes, 1));
-  host_memory.erase(it);
-  return cudaSuccess;
+  return host_free(it);
 }
 cudaError_t cudaHostRegister(void* p, std::size_t bytes, unsigned) {
   SIMT_UNSAFE("cudaHostRegister");
@@ -857,9 +911,16 @@ cudaError_t cudaMemsetAsync(void* p, int value, std::size_t n, cudaStream_t s) {
 namespace {
 // A stream that is being captured, or the legacy one while a blocking one is: nobody may wait for it.
 cudaError_t captured_use(CUstream_st* s) { return s->capture ? invalidate(*s->capture) : legacy_use(s); }
+// At once: what is enqueued there may still be waited for by others, or by nobody.
+void destroy(CUstream_st* s) {
+  s->destroyed = true;
+  s->capture.reset();
+  delete_destroyed();
+}
 }  // namespace
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* s, unsigned flags, int priority) {
   SIMT_ENTER("cudaStreamCreateWithPriority");
+  delete_destroyed();
   *s = new CUstream_st;
   (*s)->blocking = !(flags & cudaStreamNonBlocking);
   (*s)->priority = priority;
@@ -873,30 +934,30 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags) {
 cudaError_t cudaStreamCreate(cudaStream_t* s) { return cudaStreamCreateWithPriority(s, cudaStreamDefault, 0); }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
   SIMT_ENTER("cudaStreamDestroy");
-  if (!streams.count(s)) return result(cudaErrorInvalidResourceHandle);
-  drain(s);
-  streams.erase(s);
-  delete s;
+  if (!streams.count(s) || s->destroyed) return result(cudaErrorInvalidResourceHandle);
+  destroy(s);
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
   SIMT_UNSAFE("cudaStreamSynchronize");
-  if (s && !streams.count(s)) return result(cudaErrorInvalidResourceHandle);
+  if (!known(s)) return result(cudaErrorInvalidResourceHandle);
   if (const auto e = captured_use(real(s)); e != cudaSuccess) return result(e);
-  drain(real(s));
+  wait_for(real(s));
   return result(sticky_error);
 }
 cudaError_t cudaStreamQuery(cudaStream_t s) {
   SIMT_UNSAFE("cudaStreamQuery");
-  if (s && !streams.count(s)) return result(cudaErrorInvalidResourceHandle);
-  if (const auto e = captured_use(real(s)); e != cudaSuccess) return result(e);
-  if (real(s)->queue.empty()) return result(sticky_error);
-  step(real(s));  // somebody polls: a little has happened meanwhile
-  return cudaErrorNotReady;
+  if (!known(s)) return result(cudaErrorInvalidResourceHandle);
+  CUstream_st* const of = real(s);
+  if (const auto e = captured_use(of); e != cudaSuccess) return result(e);
+  const auto others = awaited(of);
+  if (of->queue.empty() && others.empty()) return result(sticky_error);
+  step(of->queue.empty() ? others.front() : of);  // somebody polls: a little has happened meanwhile
+  return result(cudaErrorNotReady);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
   SIMT_ENTER("cudaStreamWaitEvent");
-  if ((s && !streams.count(s)) || !events.count(e)) return result(cudaErrorInvalidResourceHandle);
+  if (!known(s) || !events.count(e)) return result(cudaErrorInvalidResourceHandle);
   CUstream_st* const waits = real(s);
   if (waits->capture && waits->capture != e->capture)
     return result(invalidate(*waits->capture, cudaErrorStreamCaptureIsolation));
@@ -906,6 +967,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
   }
   if (const auto error = legacy_use(waits); error != cudaSuccess) return result(error);
   if (e->ticket && !e->ticket->done) return enqueue(s, {nullptr, e->ticket, nullptr, {}, {}});
+  if (e->ticket) join(waits);
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned flags) {
@@ -925,7 +987,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
   SIMT_ENTER("cudaEventRecord");
-  if ((s && !streams.count(s)) || !events.count(e)) return result(cudaErrorInvalidResourceHandle);
+  if (!known(s) || !events.count(e)) return result(cudaErrorInvalidResourceHandle);
   CUstream_st* const of = real(s);
   if (of->context != e->context) return result(cudaErrorInvalidResourceHandle);
   if (const auto error = legacy_use(of); error != cudaSuccess) return result(error);
@@ -949,11 +1011,14 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
   if (e->capture) return result(invalidate(*e->capture, cudaErrorCapturedEvent));
   if (!e->ticket || e->ticket->done) return result(sticky_error);
   step(e->ticket->stream);
-  return cudaErrorNotReady;
+  return result(cudaErrorNotReady);
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t a, cudaEvent_t b) {
   SIMT_ENTER("cudaEventElapsedTime");
-  if (!events.count(a) || !events.count(b) || !a->timing || !b->timing) return result(cudaErrorInvalidResourceHandle);
+  for (const cudaEvent_t e : {a, b})
+    if (!events.count(e) || !e->timing || !e->ticket || e->context != a->context)
+      return result(cudaErrorInvalidResourceHandle);
+  if (!a->ticket->done || !b->ticket->done) return result(cudaErrorNotReady);
   *ms = 0.001f;  // time means nothing here
   if (!elapsed_planned.empty()) {
     *ms = elapsed_planned.front();
@@ -971,6 +1036,7 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus* status) {
   SIMT_ENTER("cudaStreamIsCapturing");
+  if (!known(s)) return result(cudaErrorInvalidResourceHandle);
   CUstream_st* const of = real(s);
   *status = !of->capture               ? cudaStreamCaptureStatusNone
             : of->capture->invalidated ? cudaStreamCaptureStatusInvalidated
@@ -979,15 +1045,18 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus* statu
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode) {
   SIMT_ENTER("cudaStreamBeginCapture");
-  if (!s || s->capture) return result(cudaErrorStreamCaptureUnsupported);
-  s->capture = std::make_shared<Capture>(Capture{mode, std::this_thread::get_id()});
+  if (!known(s)) return result(cudaErrorInvalidResourceHandle);
+  CUstream_st* const of = real(s);
+  if (of == &of->context->legacy || of->capture) return result(cudaErrorStreamCaptureUnsupported);
+  of->capture = std::make_shared<Capture>(Capture{mode, std::this_thread::get_id()});
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t* graph) {
   SIMT_ENTER("cudaStreamEndCapture");
   *graph = nullptr;
-  if (!s || !s->capture) return result(cudaErrorInvalidValue);
-  const auto ended = std::exchange(s->capture, nullptr);
+  if (!known(s)) return result(cudaErrorInvalidResourceHandle);
+  if (!real(s)->capture) return result(cudaErrorInvalidValue);
+  const auto ended = std::exchange(real(s)->capture, nullptr);
   if (ended->thread != std::this_thread::get_id() && ended->mode != cudaStreamCaptureModeRelaxed)
     return result(cudaErrorStreamCaptureWrongThread);
   if (ended->invalidated) return result(cudaErrorStreamCaptureInvalidated);
@@ -1067,10 +1136,11 @@ int copy_by_driver(void* to, const void* from, std::size_t bytes, void* stream) 
     if (const Allocation* a = find(p); a && a->context != here()) return cudaErrorInvalidValue;
   return copy(to, bytes, from, bytes, bytes, 1, cudaMemcpyDefault, static_cast<cudaStream_t>(stream), false);
 }
-void* stream_by_driver() {
+void* stream_by_driver(unsigned flags) {
   const std::lock_guard lock(mutex);
+  delete_destroyed();
   auto* const s = new CUstream_st;
-  s->blocking = false;
+  s->blocking = !(flags & cudaStreamNonBlocking);
   s->context = here();
   return *streams.insert(s).first;
 }
@@ -1079,7 +1149,7 @@ int wait_by_driver(void* stream) {
   if (const auto e = prohibited(); e != cudaSuccess) return e;
   CUstream_st* const s = real(static_cast<cudaStream_t>(stream));
   if (const auto e = legacy_use(s); e != cudaSuccess) return e;
-  drain(s);
+  wait_for(s);
   return sticky_error;
 }
 int wait_for_context_by_driver() {
@@ -1094,10 +1164,7 @@ int capture_of_legacy() {
 }
 void destroy_by_driver(void* stream) {
   const std::lock_guard lock(mutex);
-  auto* const s = static_cast<cudaStream_t>(stream);
-  drain(s);
-  streams.erase(s);
-  delete s;
+  destroy(static_cast<cudaStream_t>(stream));
 }
 int exchange_capture_mode(int* mode) {
   auto of = static_cast<cudaStreamCaptureMode>(*mode);
