@@ -269,15 +269,12 @@ void CudaBackend::wait(cudaEvent_t event, const Progress& progress) {
   using std::chrono::steady_clock;
   constexpr std::chrono::nanoseconds kLeast{2000}, kMost{50000};
   const auto begun = steady_clock::now();
-  for (bool waited = false;; waited = true) {
+  for (;;) {
     {
       const ContextGuard here(device_);
       const cudaError_t state = cudaEventQuery(event);
-      if (state != cudaErrorNotReady) {
-        if (waited) cudaGetLastError();  // as above
-        check_cuda(state, "cudaEventQuery");
-        return;
-      }
+      if (state != cudaErrorNotReady) return check_cuda(state, "cudaEventQuery");
+      cudaGetLastError();  // as above
     }
     const auto now = steady_clock::now();
     const auto next = now + std::clamp<std::chrono::nanoseconds>((now - begun) / 8, kLeast, kMost);
