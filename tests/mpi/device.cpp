@@ -1,7 +1,8 @@
 // Calls with buffers in device memory: of a GPU, or of the stand-in for CUDA (tests/support/simt), where plain code
 // that touches them faults.
 //   device sums [COUNT...] | scattered | named_shares | extents SIDE | rates [broken] | unused | misaligned | pinned |
-//   passes | starved | late | errors [RANK] | many | products [broken] | classify | day KIND [RANK]
+//   passes | unfinished [passes | managed | nonblocking | old_card] | starved | late | errors [RANK] | many | products
+//   [broken] | classify | day KIND [RANK]
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,11 +27,15 @@ using check::size;
 
 namespace {
 
+bool managed = false;  // what is in device memory
+
 // Bytes in host or device memory; what stands before and behind them must stay.
 class Buffer {
  public:
   Buffer(std::size_t bytes, bool on_device) : bytes_(bytes), on_device_(on_device), host_(bytes + 2 * kGuard, 'g') {
-    if (on_device_ && cudaMalloc(&device_, host_.size()) != cudaSuccess) std::abort();
+    const std::size_t all = host_.size();
+    if (on_device_ && (managed ? cudaMallocManaged(&device_, all) : cudaMalloc(&device_, all)) != cudaSuccess)
+      std::abort();
     put();
   }
   ~Buffer() {
@@ -640,6 +645,92 @@ void passes() {
 #endif
   const std::string found = simt::take_reports();
   CHECK(found.empty(), "%s", found.c_str());
+}
+
+// A call while streams of the program's, which Crimp waits for, still have to write what it sends and to read what
+// stands where it receives: the result of a call with the host's memory. call(send, receive) makes it.
+template <class Call>
+void unfinished(const char* what, const std::vector<char>& mine, std::size_t received, Call call) {
+  const std::vector<char> before(received, 'b');
+  Buffer from(mine.size(), false), to(received, false);
+  from.set(mine.data());
+  to.set(before.data());
+  CHECK(call(from.data(), to.data()) == MPI_SUCCESS, "%s", what);
+  const auto expected = to.get();
+  void* pinned = nullptr;
+  cudaStream_t blocking = nullptr;
+  CHECK(cudaMallocHost(&pinned, mine.size()) == cudaSuccess && cudaStreamCreate(&blocking) == cudaSuccess);
+  std::memcpy(pinned, mine.data(), mine.size());
+  int which = 0;
+  for (cudaStream_t stream : {cudaStream_t{}, cudaStreamPerThread, blocking}) {
+    Buffer send(mine.size(), true), receive(received, true), aside(received, true);
+    receive.set(before.data());
+    CHECK(cudaDeviceSynchronize() == cudaSuccess);
+    CHECK(cudaMemcpyAsync(send.data(), pinned, mine.size(), cudaMemcpyHostToDevice, stream) == cudaSuccess);
+    CHECK(cudaMemcpyAsync(aside.data(), receive.data(), received, cudaMemcpyDeviceToDevice, stream) == cudaSuccess);
+    CHECK(call(send.data(), receive.data()) == MPI_SUCCESS, "%s", what);
+    CHECK(cudaPeekAtLastError() == cudaSuccess, "%s: %s is left behind", what, cudaGetErrorName(cudaGetLastError()));
+    CHECK(receive.get() == expected, "%s, stream %d: what it still wrote is not summed", what, which);
+    CHECK(aside.get() == before, "%s, stream %d: what it still read was overwritten", what, which);
+    CHECK(send.get() == mine, "%s, stream %d: its input was changed", what, which);
+    ++which;
+  }
+  CHECK(cudaStreamDestroy(blocking) == cudaSuccess && cudaFreeHost(pinned) == cudaSuccess);
+  const std::string found = simt::take_reports();
+  CHECK(found.empty(), "%s", found.c_str());
+}
+
+void unfinished(const std::string& kind) {
+  constexpr int n = 12001;
+  constexpr std::size_t bytes = n * sizeof(float);
+  const auto mine = values(n, CRIMP_FLOAT32, 1);
+  const MPI_Comm comm = MPI_COMM_WORLD;
+  if (kind == "passes") {
+    const auto all = static_cast<std::size_t>(size) * bytes;
+    unfinished("MPI_Allreduce", mine, bytes,
+               [&](void* s, void* r) { return MPI_Allreduce(s, r, n, MPI_INT, MPI_MAX, comm); });
+    unfinished("MPI_Allgather", mine, all,
+               [&](void* s, void* r) { return MPI_Allgather(s, n, MPI_INT, r, n, MPI_INT, comm); });
+    unfinished("MPI_Allgather of the host's values", mine, all,
+               [&](void*, void* r) { return MPI_Allgather(mine.data(), n, MPI_INT, r, n, MPI_INT, comm); });
+    unfinished("MPI_Iallreduce", mine, bytes, [&](void* s, void* r) {
+      return waited([&](MPI_Request* q) { return MPI_Iallreduce(s, r, n, MPI_INT, MPI_MAX, comm, q); });
+    });
+    return;
+  }
+  // Without a memory of the call before.
+  const auto anew = [&](auto sum) {
+    return [sum](void* s, void* r) {
+      MPI_Comm other;
+      MPI_Comm_dup(MPI_COMM_WORLD, &other);
+      const int rc = sum(s, r, other);
+      MPI_Comm_free(&other);
+      ++check::expected["calls"];
+      return rc;
+    };
+  };
+  if (kind == "nonblocking") {
+    unfinished("MPI_Iallreduce", mine, bytes, anew([&](void* s, void* r, MPI_Comm other) {
+                 return waited([&](MPI_Request* q) { return MPI_Iallreduce(s, r, n, MPI_FLOAT, MPI_SUM, other, q); });
+               }));
+    return;
+  }
+  managed = kind == "managed";
+#ifdef CRIMP_SIMT
+  if (kind == "old_card") simt::set_compute_capability(7, 5);  // the driver's functions copy
+#endif
+  const crimp_segment segments[] = {{"one", n / 2}, {"two", n - n / 2}};
+  const auto named = [&](const void* s, void* r, MPI_Comm other) {
+    return crimp_allreduce(s, r, n, CRIMP_FLOAT32, other, segments, 2);
+  };
+  unfinished("crimp_allreduce", mine, bytes, anew(named));
+  unfinished("crimp_allreduce of the host's values", mine, bytes,
+             anew([&](void*, void* r, MPI_Comm other) { return named(mine.data(), r, other); }));
+  unfinished("crimp_allreduce to the host", mine, bytes, anew([&](void* s, void* r, MPI_Comm other) {
+               std::vector<char> here(bytes);
+               const int rc = named(s, here.data(), other);
+               return cudaMemcpy(r, here.data(), bytes, cudaMemcpyDefault) == cudaSuccess ? rc : MPI_ERR_OTHER;
+             }));
 }
 
 // One call on a communicator, checked; the code where it failed.
@@ -1287,7 +1378,8 @@ int main(int argc, char** argv) {
   }
 #endif
   std::vector<std::size_t> counts;
-  for (int i = 2; i < argc && what != "day"; ++i) counts.push_back(static_cast<std::size_t>(std::atol(argv[i])));
+  for (int i = 2; i < argc && what != "day" && what != "unfinished"; ++i)
+    counts.push_back(static_cast<std::size_t>(std::atol(argv[i])));
   if (what == "sums") sums(counts);
   if (what == "scattered") scattered(argc > 2);
   if (what == "named_shares") named_shares();
@@ -1296,6 +1388,7 @@ int main(int argc, char** argv) {
   if (what == "unused") unused();
   if (what == "misaligned") misaligned();
   if (what == "passes") passes();
+  if (what == "unfinished") unfinished(argc > 2 ? argv[2] : "");
   if (what == "late") late();
   if (what == "many") many();
 #ifdef CRIMP_SIMT
