@@ -432,6 +432,67 @@ TEST_SUITE("simt") {
     CHECK(cudaFreeHost(pinned) == cudaSuccess);
   }
 
+  TEST_CASE("a stream waits for what an event stood for when it was told to") {
+    simt::reset();
+    std::uint32_t* pinned;
+    REQUIRE(cudaMallocHost(&pinned, 1024) == cudaSuccess);
+    pinned[3] = 0;
+    const TestStream first, second;
+    cudaEvent_t event;
+    REQUIRE(cudaEventCreate(&event) == cudaSuccess);
+    CHECK(launch<fill>(1, 256, 0, static_cast<cudaStream_t>(first), pinned, 9u) == cudaSuccess);
+    CHECK(cudaStreamWaitEvent(second, event) == cudaSuccess);  // never recorded
+    second.wait();
+    CHECK(pinned[3] == 0);
+    CHECK(cudaEventRecord(event, first) == cudaSuccess);
+    CHECK(cudaStreamWaitEvent(second, event) == cudaSuccess);
+    CHECK(cudaEventRecord(event, nullptr) == cudaSuccess);
+    CHECK(cudaEventSynchronize(event) == cudaSuccess);
+    CHECK(pinned[3] == 0);
+    second.wait();
+    CHECK(pinned[3] == 9);
+    CHECK(cudaEventDestroy(event) == cudaSuccess);
+    CHECK(cudaFreeHost(pinned) == cudaSuccess);
+  }
+
+  TEST_CASE("devices have legacy streams of their own, and meet by events; each thread has its device") {
+    simt::reset();
+    simt::set_device_count(2);
+    std::uint32_t* pinned;
+    REQUIRE(cudaMallocHost(&pinned, 1024) == cudaSuccess);
+    pinned[3] = 0;
+    cudaStream_t here, there;
+    cudaEvent_t event, other;
+    REQUIRE(cudaStreamCreate(&here) == cudaSuccess);
+    REQUIRE(cudaEventCreate(&event) == cudaSuccess);
+    CHECK(launch<fill>(1, 256, 0, here, pinned, 9u) == cudaSuccess);
+    CHECK(cudaEventRecord(event, here) == cudaSuccess);
+    REQUIRE(cudaSetDevice(1) == cudaSuccess);
+    int device = -1;
+    std::thread([&] { CHECK(cudaGetDevice(&device) == cudaSuccess); }).join();
+    CHECK(device == 0);
+    REQUIRE(cudaStreamCreate(&there) == cudaSuccess);
+    REQUIRE(cudaEventCreate(&other) == cudaSuccess);
+    CHECK(launch<fill>(1, 256, 0, here, pinned, 8u) == cudaErrorInvalidResourceHandle);
+    CHECK(has(simt::take_reports(), "another context"));
+    CHECK(cudaEventRecord(other, here) == cudaErrorInvalidResourceHandle);
+    CHECK(cudaStreamSynchronize(nullptr) == cudaSuccess);
+    CHECK(cudaDeviceSynchronize() == cudaSuccess);
+    CHECK(pinned[3] == 0);
+    CHECK(cudaStreamWaitEvent(there, event) == cudaSuccess);
+    CHECK(cudaStreamSynchronize(there) == cudaSuccess);
+    CHECK(pinned[3] == 9);
+    CHECK(cudaEventRecord(other, there) == cudaSuccess);
+    float ms = 0;
+    CHECK(cudaEventElapsedTime(&ms, event, other) == cudaErrorInvalidResourceHandle);
+    for (cudaEvent_t e : {event, other}) CHECK(cudaEventDestroy(e) == cudaSuccess);
+    for (cudaStream_t s : {here, there}) CHECK(cudaStreamDestroy(s) == cudaSuccess);
+    CHECK(cudaFreeHost(pinned) == cudaSuccess);
+    REQUIRE(cudaSetDevice(0) == cudaSuccess);
+    simt::set_device_count(1);
+    simt::reset();
+  }
+
   TEST_CASE("every thread has a stream of its own, which blocks and outlives it") {
     simt::reset();
     std::uint32_t* pinned;
