@@ -1,7 +1,6 @@
 """What goes wrong becomes an exception that can be caught, and does not keep other ranks waiting.
   errors.py caught | place (what is told of ranks is not MPI's) | early (a rank raises before init_process_group) | late (while others wait for it) | hooked (so it does, and the program has an excepthook around the one before) | alone (without mpirun) |
-  survived (exceptions are printed and the program goes on; the last one as pytest and cells of IPython's print it) |
-  file (an exception ends a file that IPython runs, which has no hook; its application is played here) | model (the ranks' models differ) |
+  survived (exceptions are printed and the program goes on) | cell, file (an exception in a cell of IPython's, which is played here, and a good cell behind it; one that ends the file that IPython runs) | model (the ranks' models differ) |
   hasty (rank 0 leaves its group while another is still in the barrier of the group's making)
 """
 import ctypes
@@ -13,7 +12,13 @@ import types
 import torch
 import torch.distributed as dist
 
-import crimp.torch
+way = sys.argv[1]
+on_cell = {}  # what IPython's shell, played here, is to call
+if way in ("cell", "file"):
+    sys.modules["IPython"] = types.ModuleType("IPython")
+    sys.modules["IPython"].get_ipython = lambda: types.SimpleNamespace(events=types.SimpleNamespace(register=on_cell.__setitem__))
+
+import crimp.torch  # noqa: E402
 
 
 def raises(what, call, text, kind=(RuntimeError, ValueError)):
@@ -25,7 +30,6 @@ def raises(what, call, text, kind=(RuntimeError, ValueError)):
         raise AssertionError(f"{what}: no exception")
 
 
-way = sys.argv[1]
 import os  # noqa: E402
 if way == "early" and os.environ["OMPI_COMM_WORLD_RANK"] == "1":
     raise SystemError("before the group is made")
@@ -66,12 +70,14 @@ if way == "survived":  # what import_array() of an extension does that was built
     thread = threading.Thread(target=lambda: 1 // 0)
     thread.start()
     thread.join()
-    sys.last_value = ValueError("of a test that fails as it should")
     dist.all_reduce(torch.ones(50000))
+if way == "cell":
+    sys.last_value = ValueError("of a cell")
+    on_cell["post_run_cell"](types.SimpleNamespace(success=False))
+    dist.all_reduce(torch.ones(50000))
+    on_cell["post_run_cell"](types.SimpleNamespace(success=True))
 if way == "file":
-    terminal = types.ModuleType("IPython.terminal.ipapp")
-    terminal.TerminalIPythonApp = types.SimpleNamespace(initialized=lambda: True, instance=lambda: types.SimpleNamespace(interact=False))
-    sys.modules[terminal.__name__] = terminal
+    on_cell["post_run_cell"](types.SimpleNamespace(success=True))
     if rank == 1:
         sys.last_value = SystemError("others wait for this rank")
         sys.exit(f"SystemError: {sys.last_value}")

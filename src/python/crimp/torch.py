@@ -44,6 +44,7 @@ _FAR = 3.0  # seconds for a connection to one of rank 0's addresses
 # -- The process ---------------------------------------------------------------------------------------------------
 
 _uncaught = False  # an exception has ended the program
+_survived = None   # the last one that was printed and did not
 
 
 def _ends_program(value):
@@ -62,8 +63,11 @@ def _notice(say):
     """sys.excepthook is asked of exceptions that the program survives, too: PyErr_Print does, and programs that call it."""
     @functools.wraps(say)
     def excepthook(kind, value, trace):
-        global _uncaught
-        _uncaught = _uncaught or _ends_program(value)
+        global _uncaught, _survived
+        if _ends_program(value):
+            _uncaught = True
+        elif value is getattr(sys, "last_value", None):
+            _survived = value
         say(kind, value, trace)
     return excepthook
 
@@ -71,12 +75,20 @@ def _notice(say):
 sys.excepthook = _notice(sys.excepthook)
 
 
+def _cell_ended(result):
+    global _survived
+    if result.success:
+        _survived = getattr(sys, "last_value", None)
+
+
+# IPython asks no hook: what ended a file that it runs stands in sys.last_value, and what a cell raised, behind which the program may go on.
+if (_shell := getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()) is not None:
+    _shell.events.register("post_run_cell", _cell_ended)
+
+
 def _died():
-    # IPython asks no hook. The exception that ends a file which it runs stands in sys.last_value, as do those that a cell, a test of pytest's or a
-    # program with PyErr_Print survives.
-    terminal = getattr(sys.modules.get("IPython.terminal.ipapp"), "TerminalIPythonApp", None)
-    runs_file = terminal is not None and terminal.initialized() and not terminal.instance().interact
-    return _uncaught or (runs_file and getattr(sys, "last_value", None) is not None)
+    last = getattr(sys, "last_value", None)
+    return _uncaught or (last is not None and last is not _survived)
 
 
 @functools.lru_cache(maxsize=None)
