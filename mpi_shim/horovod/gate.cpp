@@ -1,7 +1,6 @@
 #include "horovod/gate.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 namespace crimp::horovod {
@@ -217,7 +216,7 @@ void Gate::choose(const MergeTrials::Plan& plan) {
     for (const std::size_t i : planned_) {
       Tensor& t = tensors_[i];
       t.missed = t.awaited = 0;
-      t.excluded = t.apart;
+      t.excluded = false;
     }
   adopted_ = plan;
   holds_ = plan.holds;
@@ -324,11 +323,10 @@ void Gate::hold(std::span<std::int64_t> own_bits, const ResponseCache& cache, Cl
   if (search_ && search_->wants_ready()) note_ready(own_bits, time());
   const std::size_t words = std::min(own_bits.size(), planned_bits_.size());
   bool complete = masks_ == Masks::whole;
-  std::uint64_t others = 0, of_group = 0;
-  std::size_t ready = 0;
+  std::uint64_t ready = 0, others = 0, of_group = 0;
   for (std::size_t w = 0; w < words; ++w) {
     complete = complete && (own(w) & wanted_bits_[w]) == wanted_bits_[w];
-    ready += static_cast<std::size_t>(std::popcount(own(w) & planned_bits_[w]));
+    ready |= own(w) & planned_bits_[w];
     of_group |= own(w) & group_bits_[w];
     others |= own(w) & planned_bits_[w] & ~group_bits_[w];
   }
@@ -337,16 +335,15 @@ void Gate::hold(std::span<std::int64_t> own_bits, const ResponseCache& cache, Cl
     group_ = Group::passed;
     release(Release::complete);
   }
-  if (ready == 0 || (complete && !others)) {  // nothing to hold; a complete group waits for other ranks only
+  if (!ready || (complete && !others)) {  // nothing to hold; a complete group waits for other ranks only
     hold_ = Hold::closed;
     held_since_.reset();
     return;
   }
   const auto now = time();
-  if (!held_since_ || ready != ready_) ready_ = ready, ready_since_ = now;
   if (!held_since_) held_since_ = now;
   hold_ = Hold::holding;
-  if (now - *held_since_ > bound_) return open(own_bits, now - ready_since_ > bound_ / 2);
+  if (now - *held_since_ > bound_) return open(own_bits);
   for (std::size_t w = 0; w < words; ++w)
     own_bits[w] &= static_cast<std::int64_t>(~(planned_bits_[w] & ~(complete ? group_bits_[w] : 0)));
 }
@@ -379,20 +376,7 @@ bool Gate::missed(Tensor& tensor) {
   return ++tensor.missed >= kMissed;
 }
 
-bool Gate::waits_for_little(const std::vector<bool>& is_ready) const {
-  std::uint64_t here = 0, lacking = 0;
-  for (const std::size_t t : members_[current_])
-    if (const Tensor& tensor = tensors_[t]; !tensor.done && !tensor.excluded)
-      (is_ready[t] ? here : lacking) += tensor.bytes;
-  return here > 0 && here <= lacking / kLittle;
-}
-
-std::size_t Gate::late() const {
-  return static_cast<std::size_t>(std::count_if(
-      planned_.begin(), planned_.end(), [&](std::size_t t) { return tensors_[t].excluded && !tensors_[t].apart; }));
-}
-
-void Gate::open(std::span<const std::int64_t> own_bits, bool still) {
+void Gate::open(std::span<const std::int64_t> own_bits) {
   release(Release::deadline);
   hold_ = Hold::open;
   const auto is_ready = ready(own_bits);
@@ -400,18 +384,15 @@ void Gate::open(std::span<const std::int64_t> own_bits, bool still) {
   const auto wanted = [&](std::size_t t) { return !tensors_[t].done && !tensors_[t].excluded; };
   const bool complete =
       std::none_of(group.begin(), group.end(), [&](std::size_t t) { return wanted(t) && !is_ready[t]; });
-  const bool apart = still && waits_for_little(is_ready);
   bool leaves = false;
   for (const std::size_t t : group) {
     Tensor& tensor = tensors_[t];
-    if (!wanted(t) || (!complete && is_ready[t] != apart) || std::exchange(tensor.deadline, step_) == step_) continue;
+    if (!wanted(t) || (!complete && is_ready[t]) || std::exchange(tensor.deadline, step_) == step_) continue;
     if (complete ? ++tensor.awaited < kAwaited : !missed(tensor)) continue;
-    tensor.excluded = true;
-    tensor.apart = apart;
-    leaves = leaves || !apart;
+    tensor.excluded = leaves = true;
     --left_[current_];
   }
-  if (leaves && !search_) late_(late(), planned_.size());
+  if (leaves && !search_) late_(unmerged(), planned_.size());
 }
 
 }  // namespace crimp::horovod

@@ -8,10 +8,8 @@
 // Never held: anything while this rank reports shutdown, uncached or invalid tensors (new tensors, hvd.join and stall
 // warnings show as these); tensors outside the plan; and nothing for longer than the bound while no tensor of the plan
 // is reduced, after which all pass until one is. Tensors that made the bound run out in two steps of eight leave the
-// plan, and those for which other ranks did in four steps one after the other. Who made it run out is who was not
-// ready; but where little was, and for the bound's second half nothing else became so, it is that little: metrics that
-// the program waits for before it goes on to its gradients. Which group is current follows from what was reduced, so
-// all ranks agree but for tensors that have left; what is held is each rank's own matter.
+// plan, and those for which other ranks did in four steps one after the other. Which group is current follows from what
+// was reduced, so all ranks agree but for tensors that have left; what is held is each rank's own matter.
 //
 //   Hold     this rank               becomes
 //   closed   lets everything pass    holding: tensors are ready that must wait
@@ -86,8 +84,6 @@ class Gate {
   // Steps behind which a deadline of the first kind is forgotten. One tensor that is late now and then costs no more
   // than the bound in so many steps.
   static constexpr std::uint64_t kForgotten = 8;
-  // What is ready is little where what its group lacks has so many times its bytes, or more.
-  static constexpr std::uint64_t kLittle = 16;
   // Tensors that are remembered: beside the plan's, at least; and at most, whatever they are.
   static constexpr std::size_t kOthers = 1024, kMost = 65536;
   struct Tensor {
@@ -96,7 +92,6 @@ class Gate {
     std::uint32_t reductions = 0, missed = 0, awaited = 0;
     std::uint64_t deadline = 0, miss = 0;  // the step that had one of it, and one that counted as missed
     bool excluded = false, done = false;
-    bool apart = false;  // excluded, because the program waits for it by itself: in every plan alike
     int group = -1;
     std::size_t place = 0;  // among planned_, where it has a group
     int together = -1;      // likewise: its group of Horovod's, where it is in one
@@ -119,11 +114,8 @@ class Gate {
   std::vector<std::size_t> lacking() const;  // of each of Horovod's groups: tensors that cannot be held
   std::vector<bool> ready(std::span<const std::int64_t> own_bits) const;  // of tensors_
   void note_ready(std::span<const std::int64_t> own_bits, Clock::time_point);
-  // The bound is over. still: no tensor of the plan has become ready lately.
-  void open(std::span<const std::int64_t> own_bits, bool still);
-  bool waits_for_little(const std::vector<bool>& is_ready) const;  // of the current group
-  std::size_t late() const;  // tensors that have left the plan because they were late
-  bool missed(Tensor&);      // in this step; true: too often
+  void open(std::span<const std::int64_t> own_bits);  // the bound is over
+  bool missed(Tensor&);                               // in this step; true: too often
   void release(Release why) { ++releases_[static_cast<std::size_t>(why)]; }
 
   MergePlan plan_;
@@ -157,8 +149,6 @@ class Gate {
   enum class Group { waiting, passed };
   Group group_ = Group::waiting;
   std::optional<Clock::time_point> held_since_;
-  std::size_t ready_ = 0;          // tensors of the plan that are, while something is held
-  Clock::time_point ready_since_;  // when they became so many
   std::array<std::uint64_t, static_cast<std::size_t>(Release::count)> releases_{};
 };
 

@@ -22,7 +22,7 @@ TEST_SUITE("horovod_gate") {
   Clock::time_point now;
   Clock::time_point clock_in_hand() { return now; }
 
-  // Tensors a, b, c, ... of 1000 bytes each, and A, B, ... of 40, bit i for tensor i, reduced often enough for a plan.
+  // Tensors a, b, c, ... of 1000 bytes each, bit i for tensor i, reduced often enough for a plan.
   struct Net {
     ResponseCache cache{1024};
     Gate gate;
@@ -38,7 +38,7 @@ TEST_SUITE("horovod_gate") {
       for (int step = 0; step < 5; ++step) reduce(names);
     }
     void reduce(const std::string& tensors) {
-      for (const char c : tensors) gate.reduced(std::string(1, c), c >= 'a' ? 1000 : 40);
+      for (const char c : tensors) gate.reduced(std::string(1, c), 1000);
     }
     // What is left of this rank's ready tensors; status: shutdown 1, uncached 2, invalid 4.
     std::string pass(const std::string& ready, unsigned status = 0) {
@@ -233,60 +233,6 @@ TEST_SUITE("horovod_gate") {
       if (each == 7) CHECK(said == std::vector{std::pair<std::size_t, std::size_t>(2, 3)});
       else CHECK(said.empty());
     }
-  }
-
-  TEST_CASE("metrics that the program waits for ahead of its gradients leave the plan in their place") {
-    std::vector<std::size_t> said;
-    Leader leader;
-    leader.late = [&](std::size_t unmerged, std::size_t) { said.push_back(unmerged); };
-    Net net("all", "ABabc", 50, leader);
-    now = {};
-    for (int step = 0; step < 4; ++step) {
-      if (step < 2) {
-        CHECK(net.pass("A") == "");
-        now += milliseconds(2);
-        CHECK(net.pass("AB") == "");
-        now += milliseconds(49);
-      }
-      CHECK(net.pass("AB") == "AB");
-      net.reduce("AB");
-      // In the step in which they leave the gate is open until some other tensor is reduced.
-      for (const std::string ready : {"a", "ab"}) {
-        CHECK(net.pass(ready) == (step == 1 ? ready : ""));
-        now += milliseconds(20);
-      }
-      CHECK(net.pass("abc") == "abc");
-      net.reduce("abc");
-    }
-    CHECK(net.count(Release::deadline) == 2);
-    CHECK(net.gate.unmerged() == 2);
-    CHECK(said.empty());
-    // Who is late for what is left of the group is late as ever.
-    for (int step = 0; step < 2; ++step) {
-      CHECK(net.pass("a") == "");
-      now += milliseconds(51);
-      CHECK(net.pass("a") == "a");
-      net.reduce("abcAB");
-    }
-    CHECK(net.gate.unmerged() == 4);
-    CHECK(said == std::vector<std::size_t>{2});
-  }
-
-  TEST_CASE("while tensors become ready they are late that do not, however little there is") {
-    Net net("all", "ABCabc", 50);
-    now = {};
-    for (int step = 0; step < 2; ++step) {
-      for (const char* ready : {"A", "AB", "ABC"}) {
-        CHECK(net.pass(ready) == "");
-        now += milliseconds(17);
-      }
-      CHECK(net.pass("ABC") == "ABC");
-      net.reduce("ABCabc");
-    }
-    CHECK(net.gate.unmerged() == 3);
-    CHECK(net.pass("A") == "");
-    CHECK(net.pass("ABC") == "ABC");
-    CHECK(net.pass("abc") == "abc");
   }
 
   TEST_CASE("for a group of which all have left the plan nothing is held in later steps") {
