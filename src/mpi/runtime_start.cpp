@@ -46,14 +46,6 @@ namespace {
 
 // Of what codecs keep of tensors, in which settings contradict each other.
 void complain_of_memory(const Settings& settings, const CodecRules& codecs, std::vector<Complaint>& complaints) {
-  const auto keeps = [&](const Codec& codec) {
-    return codec.traits().whole_tensors || (settings.error_feedback && codec.feedback().kept());
-  };
-  if (!settings.state_dir.empty() && codecs.any() && !codecs.any_codec(keeps))
-    complaints.push_back({std::string("CRIMP_STATE_DIR is not used: ") +
-                              (settings.error_feedback ? "no codec of the settings keeps anything of tensors"
-                                                       : "nothing is kept of tensors with CRIMP_ERROR_FEEDBACK=0"),
-                          false});
   if (settings.residual != "float32") {
     const Codec* const codec = codecs.codec().get();
     const FeedbackKind kind = codec ? codec->feedback().kind : FeedbackKind::residual;
@@ -75,19 +67,21 @@ void complain_of_memory(const Settings& settings, const CodecRules& codecs, std:
   });
 }
 
-// Of settings that the algorithm which is named does not ask for.
+// Of settings that the algorithm which is named does not ask for, unless the program names another one
+// (crimp_set_algorithm) or a record of a job says which were taken.
 template <class Unused>
 void complain_of_algorithm(const Settings& settings, const Unused& unused) {
   const AlgorithmEntry* const named = find_algorithm(settings.algorithm);  // null: auto, or illegal
-  if (!named || settings.codec == "none") return;
+  if (!named || settings.codec == "none" || !settings.replay.empty()) return;
   const Settings defaults;
   const bool given = settings.profile == "off";  // else CRIMP_QUALITY may be the profile's
   const std::string why = "CRIMP_ALGORITHM=" + settings.algorithm;
+  const char* const unless = ", unless the program names another one";
   unused(settings.quality != defaults.quality && given, "CRIMP_QUALITY",
-         why + " says how calls go, and CRIMP_QUALITY what auto may take");
-  unused(settings.radix != defaults.radix && !named->plan_relayed, "CRIMP_RADIX", why + " has no relays");
+         why + " says how calls go, and CRIMP_QUALITY what auto may take" + unless);
+  unused(settings.radix != defaults.radix && !named->plan_relayed, "CRIMP_RADIX", why + " has no relays" + unless);
   unused(settings.node_size != defaults.node_size && named->plan, "CRIMP_NODE_SIZE",
-         why + " has no nodes; the report counts them so all the same");
+         why + " has no nodes" + unless + "; the report counts them so all the same");
 }
 
 }  // namespace
