@@ -32,8 +32,9 @@ int wait(const NextMpi& next, MPI_Request* request, MPI_Status* status) {
   return taken.finish(0, taken.alone(0, [&] { return next.Wait(request, status); }));
 }
 
-// Turns of a loop that waits, of which most waits have fewer, between looks at how long it has (core/stall.hpp).
-constexpr unsigned kBetweenLooks = 64;
+// Turns of a loop that waits, of which most waits have fewer: behind them each looks at how long it has
+// (core/stall.hpp).
+constexpr unsigned kShort = 64;
 
 // Open MPI's MPI_Waitall, where threads are in use, never returns over a request that had failed before (4.1.4).
 bool hangs_over_failed() {
@@ -50,12 +51,12 @@ int waitall(const NextMpi& next, int count, MPI_Request* requests, MPI_Status* s
   // Not MPI_Wait for each of ours, which leaves MPI_REQUEST_NULL: MPICH 4.0 ends the job in MPI_Waitall over that and a
   // generalized request. The others have a turn now and then only, because where MPI_Testall completes all a tool
   // behind us has seen none of it.
-  constexpr unsigned kShort = 64, kLooks = 8;
+  constexpr unsigned kLooks = 8;
   const bool others = taken.has_others(count), testable = others && !taken.has_persistent();
   Sleeps sleeps;
   StallWatch watch;
   for (unsigned turn = 1;; ++turn) {
-    if (turn % kBetweenLooks == 0) taken.tell(watch, "MPI_Waitall");
+    if (turn > kShort) taken.tell(watch, "MPI_Waitall");
     const bool all = taken.look();
     if (all && !(others && hangs_over_failed())) break;       // those may have failed while ours was waited for
     const bool sleeps_now = turn > kShort && many_threads();  // others would spin beside this one
@@ -94,7 +95,7 @@ int waitsome(const NextMpi& next, int count, MPI_Request* requests, int* done, i
   const bool looks = done && indices && !many_threads() && taken.has_others(count) && !taken.has_persistent();
   StallWatch watch;
   for (unsigned turn = 1; looks && !taken.has_finished(); taken.look(), ++turn) {
-    if (turn % kBetweenLooks == 0) taken.tell(watch, "MPI_Waitsome");
+    if (turn > kShort) taken.tell(watch, "MPI_Waitsome");
     const int rc = next_pmpi().Testsome(count, requests, done, indices, statuses);
     if (rc == MPI_SUCCESS && *done == 0) continue;
     int none = 0;

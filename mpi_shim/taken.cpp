@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "guard.hpp"
 
@@ -109,8 +110,10 @@ bool Taken::look() {
   return all;
 }
 
-void Taken::tell(StallWatch& watch, const char* function) const noexcept {
+void Taken::tell(StallWatch& watch, const char* function) noexcept {
   const Pending* p = first_;
+  while (p && p->finished) p = p->next;
+  if (std::exchange(told_, p) != p) watch = StallWatch();  // the wait for one is over
   while (p && (p->finished || !p->look(watch, function))) p = p->next;
 }
 

@@ -43,8 +43,8 @@ class Taken {
   // with the call itself, and then what was made of it does not count. Whether all is complete. Crimp's own question,
   // of which a tool behind us hears nothing.
   bool look();
-  // The same call, `function`, waits on: where that takes too long a line names the first sum that is not complete.
-  void tell(StallWatch&, const char* function) const noexcept;
+  // The same call, `function`, waits on: where the first sum that is not complete takes too long a line names it.
+  void tell(StallWatch&, const char* function) noexcept;
   // Whether others stand beside ours, which MPI's own call is to move on: MPI-IO's move only while such a call has
   // them.
   bool has_others(int count) const;
@@ -89,6 +89,7 @@ class Taken {
 
   const MPI_Request* requests_;
   Pending* first_ = nullptr;
+  const Pending* told_ = nullptr;  // the first that was not complete, when that was last asked
 };
 
 }  // namespace crimp

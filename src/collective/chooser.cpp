@@ -155,7 +155,13 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
     measured = true;
   }
   Measured& codec = *insist([&] { return &codecs_[query.codec]; });
-  if (due(codec.calls)) {
+  // What CRIMP_CONTROL controls asks for no halves.
+  const bool is_due = due(codec.calls), lacks_halves = query.halves && !codec.halves;
+  if (lacks_halves && !is_due) {
+    codec.halves = measure_codec(transport, *query.halves, [&] { return time(*query.halves); });
+    measured = true;
+  }
+  if (is_due) {
     if (predicted) codec.cost = measure_codec(transport, *query.codec, [&] { return time(*query.codec); });
     if (query.halves) codec.halves = measure_codec(transport, *query.halves, [&] { return time(*query.halves); });
     if (codec.calls >= kTriedAnew)

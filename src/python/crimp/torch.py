@@ -44,7 +44,7 @@ _FAR = 3.0  # seconds for a connection to one of rank 0's addresses
 # -- The process ---------------------------------------------------------------------------------------------------
 
 _uncaught = False  # an exception has ended the program
-_survived = None   # the last one that was printed and did not
+_survived = getattr(sys, "last_value", None)  # the last one that was printed and did not
 
 
 def _ends_program(value):
@@ -82,12 +82,19 @@ def _cell_ended(result):
 
 
 # IPython asks no hook: what ended a file that it runs stands in sys.last_value, and what a cell raised, behind which the program may go on.
-if (_shell := getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()) is not None:
+def _ipython():
+    return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+
+
+_shell = _ipython()
+if hasattr(_shell, "events"):
     _shell.events.register("post_run_cell", _cell_ended)
 
 
 def _died():
     last = getattr(sys, "last_value", None)
+    if _ipython() is not _shell:  # a program's own (IPython.embed()), which goes on behind it
+        last = None
     return _uncaught or (last is not None and last is not _survived)
 
 

@@ -168,12 +168,13 @@ Maybe below_min_count(const Job& j) {
                   fewer < least ? fmt::format(", or try CRIMP_MIN_COUNT={:.0f}", fewer) : std::string())};
 }
 
-// Compressed calls that do not block, as a part of all: how long they are under way is in no figure.
+// The part of the time that compressed calls which do not block have: how long they are under way is in no figure.
 double without_wire(const Job& j) {
-  double calls = 0;
+  double time_s = 0;
   for (const auto& [_, sums] : j.f.algorithms)
-    if (const auto found = sums.why.find("nonblocking"); found != sums.why.end()) calls += found->second;
-  return j.f.all.calls > 0 ? calls / j.f.all.calls : 0;
+    if (const auto found = sums.why.find("nonblocking"); found != sums.why.end())
+      time_s += sums.total_s * found->second / std::max(1.0, sums.calls);
+  return j.f.all.total_s > 0 ? time_s / j.f.all.total_s : 0;
 }
 
 Maybe codec_bound(const Job& j) {
