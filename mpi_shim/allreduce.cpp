@@ -47,7 +47,7 @@ bool sum_mpi(const NextMpi& next, const SumCall& call, const Eligibility& eligib
   request.left = left;
   request.synchronize_all = horovod.detected();
   if (!horovod.detected()) return sum(call, eligible, request, why);
-  request.layout = horovod.data_call(call.count, eligible.dtype, call.comm);
+  request.layout = horovod.data_call(call.recvbuf, call.count, eligible.dtype, call.comm);
   const auto begin = horovod.times();
   const bool summed = sum(call, eligible, request, why);
   if (summed) horovod.called(begin, static_cast<int>(call.count), call.datatype, call.comm);

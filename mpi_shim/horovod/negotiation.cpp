@@ -264,7 +264,15 @@ void Negotiation::broadcast(const void* bytes, std::size_t size) {
   cache_.deal_bits_again();
 }
 
-std::shared_ptr<const Layout> Negotiation::data_call(std::uint64_t count, Dtype type) {
+// Whether a response's tensors lie padded in the buffer of its call. Where ranks have joined, devices may say GPU of
+// tensors that are not there; the buffer is where all ranks' are, or Horovod itself would sum unequal numbers of
+// elements.
+bool Negotiation::lies_padded(const Response& fused, bool on_device) const {
+  if (fused.names.size() == 1 || !options_.pads) return false;
+  return fused.devices.size() < static_cast<std::size_t>(ranks_) ? on_device : on_gpu(fused);
+}
+
+std::shared_ptr<const Layout> Negotiation::data_call(std::uint64_t count, Dtype type, bool on_device) {
   resolve_hits();
   if (cycle_ == Cycle::announced) cycle_ = Cycle::idle;
   if (cycle_ == Cycle::cached_list) cycle_ = Cycle::new_list;
@@ -286,7 +294,7 @@ std::shared_ptr<const Layout> Negotiation::data_call(std::uint64_t count, Dtype 
     }
     // Which of both is known beforehand; to try both would take a wrong packing for right where the pads make up for a
     // tiny tensor.
-    const bool is_dense = r.names.size() == 1 || !options_.pads || !on_gpu(r);
+    const bool is_dense = !lies_padded(r, on_device);
     if (static_cast<std::uint64_t>(is_dense ? dense : padded) == count) {
       std::vector<Segment> segments;
       std::uint64_t at = 0;

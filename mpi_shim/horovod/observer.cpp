@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "backend/device_plugin.hpp"
 #include "core/log.hpp"
 #include "horovod/negotiation.hpp"
 #include "mpi/mpi_error.hpp"
@@ -219,10 +220,11 @@ void Observer::called(std::optional<Clock::time_point> begin, int count, MPI_Dat
 
 bool Observer::is_adasum(Dtype type, MPI_Comm comm) { return horovods && type == Dtype::f64 && !find(comm, false); }
 
-std::shared_ptr<const Layout> Observer::data_call(std::uint64_t count, Dtype type, MPI_Comm comm) {
+std::shared_ptr<const Layout> Observer::data_call(const void* received, std::uint64_t count, Dtype type,
+                                                  MPI_Comm comm) {
   Negotiation* negotiation = find(comm, false);
   if (!negotiation) return {};
-  return negotiation->data_call(count, type);
+  return negotiation->data_call(count, type, pointer_attributes(received).on_device());
 }
 
 }  // namespace crimp::horovod

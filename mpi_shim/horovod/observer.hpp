@@ -39,8 +39,8 @@ class Observer {
   void after_gatherv(MPI_Datatype sent, MPI_Comm);
   void after_bcast(const void* bytes, int count, MPI_Datatype, int root, MPI_Comm);
 
-  // The layout of a data call; null where the communicator is not one of Horovod's.
-  std::shared_ptr<const Layout> data_call(std::uint64_t count, Dtype, MPI_Comm);
+  // The layout of a data call, of its buffer to receive in; null where the communicator is not one of Horovod's.
+  std::shared_ptr<const Layout> data_call(const void* received, std::uint64_t count, Dtype, MPI_Comm);
 
   // Where plans are searched (CRIMP_MERGE=auto): a data call has begun now; what times() gave when it is over.
   std::optional<Clock::time_point> times() const;

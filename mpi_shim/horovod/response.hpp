@@ -12,9 +12,11 @@ struct Response {
   enum Type : std::int8_t { allreduce, allgather, broadcast, join, adasum, alltoall, barrier, reducescatter, error };
   Type type = allreduce;
   std::vector<std::string> names;
-  std::vector<std::int64_t> sizes;    // elements, one per name for allreduce and adasum
-  std::vector<std::int32_t> devices;  // one per rank
-  std::int8_t tensor_type = 0;        // 6 float16, 7 float32, 8 float64
+  std::vector<std::int64_t> sizes;  // elements, one per name for allreduce and adasum
+  // One per rank, -1: the host. Where ranks have joined (hvd.join) one per rank that has not, and those of them whose
+  // number is less than that have theirs at its place; what nobody fills is 0, as a GPU's.
+  std::vector<std::int32_t> devices;
+  std::int8_t tensor_type = 0;  // 6 float16, 7 float32, 8 float64
   std::int8_t reduce_op = 0;
   double prescale = 1, postscale = 1;
 

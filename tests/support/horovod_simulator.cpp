@@ -177,7 +177,7 @@ std::vector<std::uint8_t> HorovodSimulator::serialise(const std::vector<Answer>&
     }
     const auto name_vector = b.CreateVectorOfStrings(names);
     const auto size_vector = b.CreateVector(sizes);
-    const auto device_vector = b.CreateVector(std::vector<std::int32_t>(a.devices, run_.pads_in_buffer ? 0 : -1));
+    const auto device_vector = b.CreateVector(a.devices);
     const auto message = b.CreateString("");
     const auto start = b.StartTable();
     b.AddElement<std::int8_t>(field(0), a.head.kind, 0);
@@ -272,8 +272,12 @@ void HorovodSimulator::cycle(std::vector<HorovodEvent>& events) {
     }
   }
 
-  const auto answer = [&](const Tensor& t, std::size_t devices) { return Answer{t, {t}, devices}; };
-  const auto of_cache = [&](const std::string& name) { return answer(known_.at(name).tensor, ranks_.size()); };
+  const std::int32_t device = run_.pads_in_buffer ? 0 : -1;
+  const std::vector<std::int32_t> of_all(ranks_.size(), device);
+  const auto answer = [&](const Tensor& t, const std::vector<std::int32_t>& devices) {
+    return Answer{t, {t}, devices};
+  };
+  const auto of_cache = [&](const std::string& name) { return answer(known_.at(name).tensor, of_all); };
   std::vector<Answer> list;
   if (cache && !uncached) {
     ++fast_;
@@ -311,7 +315,10 @@ void HorovodSimulator::cycle(std::vector<HorovodEvent>& events) {
       for (const auto& [name, w] : table_)
         if (w.ranks == run_.ranks - joined_ && std::find(complete.begin(), complete.end(), name) == complete.end())
           complete.push_back(name);
-    const auto devices = ranks_.size() - static_cast<std::size_t>(joined_);
+    // As many as there are requests, each at its rank's number, if there is such a place.
+    std::vector<std::int32_t> devices(ranks_.size() - static_cast<std::size_t>(joined_));
+    for (std::size_t r = 0; r < devices.size(); ++r)
+      if (!ranks_[r].join_sent) devices[r] = device;
     const auto take = [&](const std::string& name) {
       const Answer a = answer(table_.at(name).tensor, devices);
       table_.erase(name);
@@ -343,7 +350,7 @@ void HorovodSimulator::cycle(std::vector<HorovodEvent>& events) {
       Tensor t;
       t.name = "join.noname";
       t.kind = join;
-      ready.push_back(answer(t, 0));
+      ready.push_back(answer(t, {}));
       joined_ = 0;
       for (auto& rank : ranks_) rank.joined = rank.join_sent = false;
     }
@@ -352,13 +359,14 @@ void HorovodSimulator::cycle(std::vector<HorovodEvent>& events) {
     events.push_back({HorovodEvent::broadcast, {}, serialise(list), {}});
     if (cache)
       for (const Answer& a : list)
-        if (a.head.kind != join && a.devices == ranks_.size()) remember(a);
+        if (a.head.kind != join && a.devices.size() == ranks_.size()) remember(a);
   }
   renumber();
 
   for (const Answer& a : list) {
     if (a.head.kind != allreduce || a.head.op != 1 || a.head.type < 6) continue;
     HorovodEvent e{HorovodEvent::data, {}, {}, {}};
+    e.on_device = run_.pads_in_buffer;
     e.type = a.head.type == 6 ? Dtype::f16 : a.head.type == 7 ? Dtype::f32 : Dtype::f64;
     const std::int64_t element = width(a.head.type);
     std::int64_t at = 0;
@@ -428,7 +436,7 @@ std::vector<HorovodEvent> HorovodSimulator::step() {
 }
 
 std::vector<std::uint8_t> response_list(const std::vector<std::pair<std::string, std::int64_t>>& tensors) {
-  HorovodSimulator::Answer answer{{}, {}, 2};
+  HorovodSimulator::Answer answer{{}, {}, {-1, -1}};
   for (const auto& [name, count] : tensors) {
     HorovodSimulator::Tensor t;
     t.name = name;

@@ -34,6 +34,7 @@ struct HorovodEvent {
   std::vector<Part> parts;
   std::uint64_t count = 0;
   Dtype type = Dtype::f32;
+  bool on_device = false;
 };
 
 struct HorovodRun {
@@ -81,7 +82,7 @@ class HorovodSimulator {
   struct Answer {  // a response of one or, once fused, several tensors
     Tensor head;
     std::vector<Tensor> all;
-    std::size_t devices = 0;
+    std::vector<std::int32_t> devices;
   };
   struct Known {
     Tensor tensor;

@@ -51,7 +51,7 @@ TEST_SUITE("horovod_negotiation") {
       case HorovodEvent::broadcast: return decoder.broadcast(e.bytes.data(), e.bytes.size());
       case HorovodEvent::data: break;
     }
-    const Layout layout = *decoder.data_call(e.count, e.type);
+    const Layout layout = *decoder.data_call(e.count, e.type, e.on_device);
     ++tally.calls;
     if (!layout.known()) return;
     ++tally.explained;
@@ -137,6 +137,8 @@ TEST_SUITE("horovod_negotiation") {
   TEST_CASE("every data call is explained among other operations") {
     follow_all("joins", with([](auto& r) { r.joins = true; }));
     follow_all("joins, 3 ranks, shapes change", with([](auto& r) { r.joins = r.reshapes = true, r.ranks = 3; }));
+    follow_all("joins, no cache", with([](auto& r) { r.joins = true, r.capacity = 0; }));
+    follow_all("joins, 3 ranks, no cache", with([](auto& r) { r.joins = true, r.ranks = 3, r.capacity = 0; }));
     follow_all("adasum", with([](auto& r) { r.adasum = true; }));
     follow_all("allgathers", with([](auto& r) { r.allgathers = true; }));
     follow_all("everything at once", with([](auto& r) {
@@ -158,6 +160,8 @@ TEST_SUITE("horovod_negotiation") {
     follow_all("GPU pads", with([](auto& r) { r.pads_counted = r.pads_in_buffer = true; }));
     follow_all("GPU pads, mixed types",
                with([](auto& r) { r.pads_counted = r.pads_in_buffer = r.mixed_types = true; }));
+    follow_all("GPU pads, joins, no cache",
+               with([](auto& r) { r.pads_counted = r.pads_in_buffer = r.joins = true, r.capacity = 0; }));
     follow_all("GPU pads, 64 kB", with([](auto& r) { r.pads_counted = r.pads_in_buffer = true, r.threshold = 65536; }));
     // Four tensors fit without their pads only.
     follow_all("GPU pads at the threshold",
