@@ -126,6 +126,7 @@ class Runtime {
   std::vector<int> hosts_of(const std::vector<int>& world_ranks) const;  // empty: not known of all
   Context context();
   void announce() const;
+  void compress_horovod();    // with mutex_ held; nothing before start()
   void say_unmerged() const;  // where CRIMP_MERGE has found no Horovod
   void end(Session*);
   std::string report_text(const std::vector<std::string>& of_ranks) const;

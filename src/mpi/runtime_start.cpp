@@ -252,6 +252,7 @@ void Runtime::start(bool world) {
     private_world.open();
   workers_ = std::make_unique<Workers>(usable_ && settings_.codec != "none" ? settings_.threads : 1);
   if (world_rank_ == 0 || world_rank_ == illegal_rank_) announce();
+  if (met_horovod_) compress_horovod();  // where MPI was initialized past us it comes before the first call
   files_.open(settings_, report);
   state_.store(State::running, std::memory_order_release);
 }
@@ -259,6 +260,10 @@ void Runtime::start(bool world) {
 void Runtime::horovod_recognised() {
   std::lock_guard lock(mutex_);
   met_horovod_ = true;
+  compress_horovod();
+}
+
+void Runtime::compress_horovod() {
   if (codecs_.any() || settings_.codec != "auto" || !usable_) return;
   only_for_horovod_.store(true, std::memory_order_relaxed);
   codecs_.choose(kHorovodCodec);
