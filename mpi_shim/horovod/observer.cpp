@@ -46,8 +46,8 @@ std::shared_ptr<RecordedPlans> recorded_plans() {
 
 std::string late_line(std::size_t unmerged, std::size_t tensors, const Settings& settings) {
   return fmt::format(
-      "CRIMP_MERGE={}: {} of {} tensors came later than CRIMP_HOLD_MS={} ms after the first of their group and are "
-      "merged no more; a larger CRIMP_HOLD_MS keeps them",
+      "CRIMP_MERGE={}: {} of {} tensors did not come within CRIMP_HOLD_MS={} ms of the first of their group and are "
+      "merged no more (where they are only late, a larger CRIMP_HOLD_MS keeps them)",
       settings.merge, unmerged, tensors, settings.hold_ms);
 }
 
