@@ -32,9 +32,9 @@ int wait(const NextMpi& next, MPI_Request* request, MPI_Status* status) {
   return taken.finish(0, taken.alone(0, [&] { return next.Wait(request, status); }));
 }
 
-// Turns of a loop that waits, of which most waits have fewer: behind them each looks at how long it has
-// (core/stall.hpp).
-constexpr unsigned kShort = 64;
+// Turns of a loop that waits: behind the first each looks at how long it has (core/stall.hpp), behind the second it
+// lets other threads have the core.
+constexpr unsigned kUntimed = 4, kShort = 64;
 
 // Open MPI's MPI_Waitall, where threads are in use, never returns over a request that had failed before (4.1.4).
 bool hangs_over_failed() {
@@ -56,7 +56,7 @@ int waitall(const NextMpi& next, int count, MPI_Request* requests, MPI_Status* s
   Sleeps sleeps;
   StallWatch watch;
   for (unsigned turn = 1;; ++turn) {
-    if (turn > kShort) taken.tell(watch, "MPI_Waitall");
+    if (turn > kUntimed) taken.tell(watch, "MPI_Waitall");
     const bool all = taken.look();
     if (all && !(others && hangs_over_failed())) break;       // those may have failed while ours was waited for
     const bool sleeps_now = turn > kShort && many_threads();  // others would spin beside this one
@@ -95,7 +95,7 @@ int waitsome(const NextMpi& next, int count, MPI_Request* requests, int* done, i
   const bool looks = done && indices && !many_threads() && taken.has_others(count) && !taken.has_persistent();
   StallWatch watch;
   for (unsigned turn = 1; looks && !taken.has_finished(); taken.look(), ++turn) {
-    if (turn > kShort) taken.tell(watch, "MPI_Waitsome");
+    if (turn > kUntimed) taken.tell(watch, "MPI_Waitsome");
     const int rc = next_pmpi().Testsome(count, requests, done, indices, statuses);
     if (rc == MPI_SUCCESS && *done == 0) continue;
     int none = 0;

@@ -16,7 +16,8 @@ way = sys.argv[1]
 on_cell = {}  # what IPython's shell, played here, is to call
 if way in ("cell", "file"):
     sys.modules["IPython"] = types.ModuleType("IPython")
-    sys.modules["IPython"].get_ipython = lambda: types.SimpleNamespace(events=types.SimpleNamespace(register=on_cell.__setitem__))
+    shell = types.SimpleNamespace(events=types.SimpleNamespace(register=on_cell.__setitem__))
+    sys.modules["IPython"].get_ipython = lambda: shell
 
 import crimp.torch  # noqa: E402
 

@@ -92,9 +92,9 @@ if hasattr(_shell, "events"):
 
 
 def _died():
-    last = getattr(sys, "last_value", None)
-    if _ipython() is not _shell:  # a program's own (IPython.embed()), which goes on behind it
-        last = None
+    # What pytest's last test raised it goes on behind, but other ranks may wait for this one. A shell that the program makes (IPython.embed()) it goes on behind.
+    asks_no_hook = (_shell is not None and _ipython() is _shell) or "_pytest" in sys.modules
+    last = getattr(sys, "last_value", None) if asks_no_hook else None
     return _uncaught or (last is not None and last is not _survived)
 
 
