@@ -675,6 +675,35 @@ TEST_SUITE("chooser") {
     CHECK(one.digest() != two.digest());
   }
 
+  // As a level of CRIMP_LADDER, which none may stand in for, and by a rule in calls that CRIMP_CONTROL leaves alone.
+  TEST_CASE("16 bits are tried, too, where the codec was first measured for calls that ask for none") {
+    const auto codec = make_codec("3lc"), halves = make_codec("fp16:memory=residual");
+    run_ranks(2, [&](ThreadTransport& t) {
+      const auto time = [&](const Codec& of) -> CodecCost {
+        if (&of == codec.get()) return {.encode_s = 3e-9, .decode_s = 1e-9, .payload_bytes = 0.2};
+        return {.encode_s = 0.3e-9, .decode_s = 0.3e-9, .payload_bytes = 2};
+      };
+      SharedModels shared;
+      Models models;
+      models.network = NetworkModel::of(2, 30e-6, 1.25e9, 4e9);
+      models.codecs[codec->spec()] = {.cost = time(*codec), .halves = {}, .trials = {}};
+      shared.count_call(5);
+      shared.publish(5, models);
+      Chooser chooser("auto");
+      chooser.share(&shared, 5);
+      ChoiceQuery query{codec.get(), 1 << 20, 655360, 4 << 20};
+      query.alone = true;
+      query.halves = halves.get();
+      bool tried = false;
+      for (int call = 0; call < 15; ++call) {  // the codec's cost is measured anew in its 16th
+        const Choice c = chooser.choose(t, query, {}, time);
+        tried = tried || c.carriage.halves;
+        chooser.took(query, c, 1e-3);
+      }
+      CHECK(tried);
+    });
+  }
+
   TEST_CASE("a codec's cost per element is not that of a small call") {
     Workers workers(1);
     const auto codec = make_codec("bf16");
