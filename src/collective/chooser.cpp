@@ -155,15 +155,14 @@ Choice Chooser::choose(Transport& transport, const ChoiceQuery& query, const Pla
     measured = true;
   }
   Measured& codec = *insist([&] { return &codecs_[query.codec]; });
-  // What CRIMP_CONTROL controls asks for no halves.
-  const bool is_due = due(codec.calls), lacks_halves = query.halves && !codec.halves;
-  if (lacks_halves && !is_due) {
+  const bool is_due = due(codec.calls);
+  if (is_due && predicted) codec.cost = measure_codec(transport, *query.codec, [&] { return time(*query.codec); });
+  // What CRIMP_CONTROL controls asks for none, and may have come first.
+  if (query.halves && (is_due || !codec.halves)) {
     codec.halves = measure_codec(transport, *query.halves, [&] { return time(*query.halves); });
     measured = true;
   }
   if (is_due) {
-    if (predicted) codec.cost = measure_codec(transport, *query.codec, [&] { return time(*query.codec); });
-    if (query.halves) codec.halves = measure_codec(transport, *query.halves, [&] { return time(*query.halves); });
     if (codec.calls >= kTriedAnew)
       for (auto at = codec.trials.begin(); at != codec.trials.end();)
         at = at->second.probe() ? std::next(at) : codec.trials.erase(at);
