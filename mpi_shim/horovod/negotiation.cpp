@@ -267,12 +267,13 @@ void Negotiation::broadcast(const void* bytes, std::size_t size) {
 // Whether a response's tensors lie padded in the buffer of its call. Where ranks have joined, devices may say GPU of
 // tensors that are not there; the buffer is where all ranks' are, or Horovod itself would sum unequal numbers of
 // elements.
-bool Negotiation::lies_padded(const Response& fused, bool on_device) const {
+bool Negotiation::lies_padded(const Response& fused, const std::function<bool()>& on_device) const {
   if (fused.names.size() == 1 || !options_.pads) return false;
-  return fused.devices.size() < static_cast<std::size_t>(ranks_) ? on_device : on_gpu(fused);
+  return fused.devices.size() < static_cast<std::size_t>(ranks_) ? on_device && on_device() : on_gpu(fused);
 }
 
-std::shared_ptr<const Layout> Negotiation::data_call(std::uint64_t count, Dtype type, bool on_device) {
+std::shared_ptr<const Layout> Negotiation::data_call(std::uint64_t count, Dtype type,
+                                                     const std::function<bool()>& on_device) {
   resolve_hits();
   if (cycle_ == Cycle::announced) cycle_ = Cycle::idle;
   if (cycle_ == Cycle::cached_list) cycle_ = Cycle::new_list;

@@ -24,6 +24,7 @@
 // only caller.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -70,10 +71,10 @@ class Negotiation {
   void broadcast(const void* bytes,
                  std::size_t size);  // a Bcast of bytes from rank 0: after gathered() a ResponseList, else tuning
 
-  // The layout of the next data call, or unknown. type is the caller's, and on_device whether its buffer is in device
-  // memory. To be told of every sum of floating-point values, however small: their order is how they are known. Tensors
-  // without a name have segments without a key.
-  std::shared_ptr<const Layout> data_call(std::uint64_t count, Dtype type, bool on_device = false);
+  // The layout of the next data call, or unknown. type is the caller's; on_device, asked where ranks have joined, says
+  // whether its buffer is in device memory. To be told of every sum of floating-point values, however small: their
+  // order is how they are known. Tensors without a name have segments without a key.
+  std::shared_ptr<const Layout> data_call(std::uint64_t count, Dtype type, const std::function<bool()>& on_device = {});
 
   // The last data call, of so many bytes, took so long.
   void called(std::uint64_t bytes, double s) { gate_.called(bytes, s); }
@@ -92,7 +93,7 @@ class Negotiation {
   // Without an AND nothing has been held for a plan.
   enum class Behind { bits, nothing };
   void expect(Response fused, Behind);  // to be reduced next
-  bool lies_padded(const Response& fused, bool on_device) const;
+  bool lies_padded(const Response& fused, const std::function<bool()>& on_device) const;
 
   int ranks_;
   Options options_;

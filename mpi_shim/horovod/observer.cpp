@@ -224,7 +224,7 @@ std::shared_ptr<const Layout> Observer::data_call(const void* received, std::uin
                                                   MPI_Comm comm) {
   Negotiation* negotiation = find(comm, false);
   if (!negotiation) return {};
-  return negotiation->data_call(count, type, pointer_attributes(received).on_device());
+  return negotiation->data_call(count, type, [&] { return pointer_attributes(received).on_device(); });
 }
 
 }  // namespace crimp::horovod

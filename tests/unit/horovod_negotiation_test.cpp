@@ -51,7 +51,7 @@ TEST_SUITE("horovod_negotiation") {
       case HorovodEvent::broadcast: return decoder.broadcast(e.bytes.data(), e.bytes.size());
       case HorovodEvent::data: break;
     }
-    const Layout layout = *decoder.data_call(e.count, e.type, e.on_device);
+    const Layout layout = *decoder.data_call(e.count, e.type, [&] { return e.on_device; });
     ++tally.calls;
     if (!layout.known()) return;
     ++tally.explained;
