@@ -77,7 +77,7 @@ bool PeriodEvidence::Lag::of_two_kinds() const {
 
 PeriodEvidence::PeriodEvidence(const std::deque<SketchedCall>& calls, const Terms& terms, const SumOverRanks& sum)
     : calls_(calls), terms_(terms) {
-  constexpr std::size_t kNumbers = Evidence::kWayCount * Evidence::kNumbers + 1;
+  constexpr std::size_t kNumbers = Evidence::kWayCount * Evidence::kNumbers + 2;
   std::vector<std::int64_t> numbers;
   insist([&] {  // the other ranks come to the sum
     all_ = of_this_rank();
@@ -88,16 +88,18 @@ PeriodEvidence::PeriodEvidence(const std::deque<SketchedCall>& calls, const Term
   for (std::size_t i = 0; i < all_.size(); ++i) {
     for (std::size_t way = 0; way < Evidence::kWayCount; ++way)
       all_[i].ways[way].put(&numbers[i * kNumbers + way * Evidence::kNumbers]);
-    numbers[(i + 1) * kNumbers - 1] = to_fixed(all_[i].moved);
+    numbers[(i + 1) * kNumbers - 2] = to_fixed(all_[i].moved);
+    numbers[(i + 1) * kNumbers - 1] = to_fixed(all_[i].changes);
   }
   sum(numbers);
   for (std::size_t i = 0; i < all_.size(); ++i) {
     for (std::size_t way = 0; way < Evidence::kWayCount; ++way)
       all_[i].ways[way] = Evidence(&numbers[i * kNumbers + way * Evidence::kNumbers]);
-    all_[i].moved = from_fixed(numbers[(i + 1) * kNumbers - 1]);
+    all_[i].moved = from_fixed(numbers[(i + 1) * kNumbers - 2]);
+    all_[i].changes = from_fixed(numbers[(i + 1) * kNumbers - 1]);
   }
   // Where at one lag all buffers repeat on all ranks, it is no other.
-  if (std::any_of(all_.begin(), all_.end(), [](const Lag& l) { return l.moved == 0 && l.comparisons >= 4; }))
+  if (std::any_of(all_.begin(), all_.end(), [](const Lag& l) { return l.keeps_places(); }))
     std::erase_if(all_, [](const Lag& l) { return l.moved > 0; });
 }
 
@@ -110,12 +112,13 @@ std::vector<PeriodEvidence::Lag> PeriodEvidence::of_this_rank() const {
                         wanted = std::min<std::uint64_t>(asked, kKept - lag);
     const std::uint64_t used = std::min(comparisons, kRecent);
     std::vector<Likeness> found;
-    double moved = 0;
-    for (std::size_t i = calls_.size() - used; i < calls_.size(); ++i) {
+    double moved = 0, changes = 0;
+    for (std::size_t first = calls_.size() - used, i = first; i < calls_.size(); ++i) {
       found.emplace_back(calls_[i].sketch, calls_[i - lag].sketch);
       moved += !same_buffers(calls_[i], calls_[i - lag]);
+      changes += i > first && !same_buffers(calls_[i], calls_[i - 1]);
     }
-    all.push_back({lag, comparisons, wanted, used, {}, moved});
+    all.push_back({lag, comparisons, wanted, used, {}, moved, changes});
     for (std::size_t way = 0; way < Evidence::kWayCount; ++way)
       all.back().ways[way] = Evidence(found, Evidence::kWays[way]);
   }

@@ -69,7 +69,11 @@ class PeriodEvidence {
     std::uint32_t lag;
     std::uint64_t comparisons, wanted, used;
     Evidence ways[Evidence::kWayCount];
-    double moved;  // pairs with other buffers
+    double moved;    // pairs with other buffers
+    double changes;  // of their later calls, those in other buffers than the call before
+    // Buffers that differ come again in their order. Where all are one buffer, those that differ may be calls that no
+    // pair has.
+    bool keeps_places() const { return moved == 0 && changes > 0 && comparisons >= 4; }
     double unlike(std::size_t way) const { return 1 - ways[way].mean(); }
     double error(std::size_t way) const;
     bool of_two_kinds() const;  // in one of the ways, whatever else is alike in them

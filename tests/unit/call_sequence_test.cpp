@@ -766,6 +766,25 @@ TEST_SUITE("call_sequence") {
     }
   }
 
+  TEST_CASE("one call from another buffer takes nothing from a gradient that is known") {
+    for (int elsewhere = 0; elsewhere < 80; ++elsewhere) {
+      CAPTURE(elsewhere);
+      World world(2);
+      Gradient g(1, 1, 0.5f);
+      std::set<std::string> keys;
+      int unknown = 0;
+      for (int step = 0; step < 80; ++step) {
+        const std::string k = world.call(g.next(), place(step == elsewhere));
+        unknown += k.empty();
+        if (!k.empty()) keys.insert(k);
+      }
+      CHECK(unknown <= 12);
+      CHECK(keys.size() == 1);
+      CHECK(world.rank(0).count().withdrawn == 0);
+      CHECK(world.rank(0).count().foreign == 0);
+    }
+  }
+
   TEST_CASE("a call in which ranks differed leaves no trace") {
     World world(2);
     Gradient g(1, 1, 0.5f);
