@@ -1,9 +1,9 @@
 // THC's integer sums (codec/sum_steps.hpp). A block has a piece where values are touched, with the functions of
-// thc_kernels.cuh, and a warp a tile of 128 coordinates where only integers are: four neighbours a lane, of which every
+// thc_encoder.cuh, and a warp a tile of 128 coordinates where only integers are: four neighbours a lane, of which every
 // row of indices and every part of packed sums (codec/packed_sums.hpp) has one word.
 #pragma once
 #include "codec/device_sums.hpp"
-#include "codec/thc/thc_kernels.cuh"
+#include "codec/thc/thc_encoder.cuh"
 
 namespace crimp::thc {
 
@@ -23,8 +23,8 @@ __device__ inline void load_values(const SumPiece& piece, const device::In& valu
     return;
   }
   const auto* floats = static_cast<const float*>(values.at);
-  if (at.in) device::load_piece<device::Entry::added, Device::kFetched>(plain, floats, at, piece.count, quads, a);
-  else device::load_piece<device::Entry::values, Device::kFetched>(plain, floats, at, piece.count, quads, a);
+  if (at.in) device::load_piece<device::Entry::added, Encoder::kFetched>(plain, floats, at, piece.count, quads, a);
+  else device::load_piece<device::Entry::values, Encoder::kFetched>(plain, floats, at, piece.count, quads, a);
 }
 
 __global__ void __launch_bounds__(device::kThreads, 4)
@@ -37,23 +37,23 @@ __global__ void __launch_bounds__(device::kThreads, 4)
   const std::uint32_t block = device::warp();
   if (block >= blocks(piece.count)) return;
   const std::uint32_t rest = piece.count - block * kBlock;
-  const float norm = Device::norm_of(shared.a + block * kBlock, rest < kBlock ? rest : kBlock);
+  const float norm = norm_of(shared.a + block * kBlock, rest < kBlock ? rest : kBlock);
   if (device::lane() == 0) norms[piece.norm + block] = norm;
 }
 
 __device__ inline device::Piece piece_of(const SumPiece& piece, bool keep, const RandomCounter& counter) {
   return {piece.count, keep, {counter.element + piece.offset, counter.step, counter.rank}, {}, 0};
 }
-__device__ inline void begin_sums(const device::Piece& piece, const float* norms, const Device& device,
-                                  Device::Shared& own) {
+__device__ inline void begin_sums(const device::Piece& piece, const float* norms, const Encoder& device,
+                                  Encoder::Shared& own) {
   if (threadIdx.x < blocks(piece.count)) device.set_norm(piece, threadIdx.x, norms[threadIdx.x], own);
   device.begin(piece, own);
 }
 
-__global__ void __launch_bounds__(device::kThreads, Device::kEncodeBlocks)
+__global__ void __launch_bounds__(device::kThreads, Encoder::kEncodeBlocks)
     encode_indices(const SumPiece* pieces, device::In values, RandomCounter counter, const float* norms,
-                   std::uint64_t coordinates, Device device, std::uint8_t* indices) {
-  auto& shared = device::shared_memory<device::EncodeShared<Device>>();
+                   std::uint64_t coordinates, Encoder device, std::uint8_t* indices) {
+  auto& shared = device::shared_memory<device::EncodeShared<Encoder>>();
   const SumPiece piece = pieces[blockIdx.x];
   values = values + piece.offset;
   float* const left = device::global(piece.residual_out);
@@ -77,18 +77,18 @@ __global__ void __launch_bounds__(device::kThreads, Device::kEncodeBlocks)
 // Sums of many ranks leave 16 bits: floats, in the order of the encoder's rotation.
 struct SumsShared {
   alignas(16) float y[kAtOnce * kBlock];
-  alignas(16) Device::Signs signs;
+  alignas(16) Signs signs;
 };
-__global__ void __launch_bounds__(device::kThreads, Device::kDecodeBlocks)
+__global__ void __launch_bounds__(device::kThreads, 3)
     rotate_back(const SumPiece* pieces, const std::uint16_t* sums, const float* norms, std::int32_t middle,
-                std::int32_t times, RandomCounter counter, Device device, device::Out out) {
+                std::int32_t times, RandomCounter counter, DeviceTables device, device::Out out) {
   auto& own = device::shared_memory<SumsShared>();
   const SumPiece entry = pieces[blockIdx.x];
   out = out + entry.offset;
   sums += entry.coordinate;
   norms += entry.norm;
   const device::Piece piece = piece_of(entry, false, counter);
-  Device::draw_signs(piece, 0, own.signs);
+  draw_signs(piece, 0, own.signs);
   const std::uint32_t n = blocks(piece.count), slot = device::warp() / kWarpsOfBlock,
                       tile = device::warp() % kWarpsOfBlock * 2, in_tile = 4 * device::lane(),
                       place = threadIdx.x % kTile;
@@ -97,10 +97,10 @@ __global__ void __launch_bounds__(device::kThreads, Device::kDecodeBlocks)
     __syncthreads();
     const std::uint32_t block = first + slot, begin = block * kBlock;
     if (block < n) {
-      Device::Four x[2] = {};
+      Four x[2] = {};
 #pragma unroll
       for (std::uint32_t i = 0; i < 2; ++i) {
-        if (tile + i >= Device::Extent(piece.count, block).tiles) continue;
+        if (tile + i >= Extent(piece.count, block).tiles) continue;
         const uint2 four = *reinterpret_cast<const uint2*>(sums + begin + (tile + i) * kTile + in_tile);
         const std::uint32_t words[2] = {four.x, four.y};
 #pragma unroll
@@ -108,25 +108,24 @@ __global__ void __launch_bounds__(device::kThreads, Device::kDecodeBlocks)
           x[i].v[k] =
               static_cast<float>(static_cast<std::int32_t>(words[k / 2] >> (k % 2 * 16) & 0xffff) * times - middle);
       }
-      Device::rotate_tiles(x);
+      rotate_tiles(x);
 #pragma unroll
       for (std::uint32_t i = 0; i < 2; ++i)
         device::store<4>(own.y + slot * kBlock + (tile + i) * kTile + in_tile, x[i]);
     }
     __syncthreads();
     if (block >= n) continue;
-    const Device::Extent extent(piece.count, block);
+    const Extent extent(piece.count, block);
     const float norm = norms[block], worth = norm * device.unit / static_cast<float>(extent.tiles * kTile);
     const std::uint32_t signs = std::uint32_t{own.signs[block * kTile + place]} << 24;
     float v[kTiles];
 #pragma unroll
     for (std::uint32_t j = 0; j < kTiles; ++j) v[j] = own.y[slot * kBlock + j * kTile + place];
-    Device::rotate_places(v);
+    rotate_places(v);
 #pragma unroll
     for (std::uint32_t j = 0; j < kTiles; ++j)
       if (const std::uint32_t e = j * kTile + place; e < extent.count)
-        out.store<1>(begin + e,
-                     {norm == 0.0f ? 0.0f : Device::with_sign(v[j] * worth, signs, static_cast<int>(7 - j))});
+        out.store<1>(begin + e, {norm == 0.0f ? 0.0f : with_sign(v[j] * worth, signs, static_cast<int>(7 - j))});
   }
 }
 
@@ -134,7 +133,7 @@ __global__ void __launch_bounds__(device::kThreads, Device::kDecodeBlocks)
 struct Values {
   std::uint32_t value[kMostLevels];
 };
-__device__ inline void load_integers(const Device& device, Values& to) {
+__device__ inline void load_integers(const DeviceTables& device, Values& to) {
   if (threadIdx.x < kMostLevels) {
     const std::int32_t centred = device.centred[threadIdx.x], g = static_cast<std::int32_t>(device.granularity);
     to.value[threadIdx.x] = static_cast<std::uint32_t>(g % 2 ? (centred + g) / 2 : centred + g / 2);
@@ -145,7 +144,8 @@ __device__ inline std::uint32_t word(const std::uint8_t* p) { return *reinterpre
 
 // A warp's tile of indices: use(k, value) for the four neighbours of a lane.
 template <class Use>
-__device__ inline void integers_of(const std::uint8_t* tile, const Device& device, const Values& values, Use&& use) {
+__device__ inline void integers_of(const std::uint8_t* tile, const DeviceTables& device, const Values& values,
+                                   Use&& use) {
   const std::uint32_t h = device::lane() / 4, first = 4 * (device::lane() % 4);
   const std::uint32_t low = word(tile + device.row(h) * kLanes + first),
                       high = device.bits_ == 3 ? word(tile + 2 * kLanes + first) : 0;
@@ -157,7 +157,7 @@ __device__ inline std::uint64_t tile_of_warp() { return std::uint64_t{blockIdx.x
 
 template <int bytes>  // of an integer
 __global__ void __launch_bounds__(device::kThreads, 4)
-    write_integers(const std::uint8_t* indices, std::uint64_t tiles, Device device, std::uint32_t* to) {
+    write_integers(const std::uint8_t* indices, std::uint64_t tiles, DeviceTables device, std::uint32_t* to) {
   auto& values = device::shared_memory<Values>();
   load_integers(device, values);
   const std::uint64_t tile = tile_of_warp();
@@ -179,7 +179,7 @@ __device__ inline std::uint32_t part_bits(std::uint32_t width, std::uint32_t low
 
 __global__ void __launch_bounds__(device::kThreads, 3)  // 32 registers spill
     add_shares(const std::uint8_t* indices, std::uint64_t stride, std::uint64_t tiles, std::uint32_t ranks,
-               std::uint32_t width, Device device, std::uint8_t* to) {
+               std::uint32_t width, DeviceTables device, std::uint8_t* to) {
   auto& values = device::shared_memory<Values>();
   load_integers(device, values);
   const std::uint64_t tile = tile_of_warp();
@@ -246,7 +246,7 @@ class Sums final : public DeviceSums {
   }
   int encode(const SumChunk& chunk, const float* norms, std::uint64_t coordinates, std::uint8_t* indices,
              Stream s) const override {
-    return device::launch<encode_indices>(blocks_of(chunk), device::kThreads, sizeof(device::EncodeShared<Device>), s,
+    return device::launch<encode_indices>(blocks_of(chunk), device::kThreads, sizeof(device::EncodeShared<Encoder>), s,
                                           chunk.pieces.data(), device::In(chunk.values), chunk.counter, norms,
                                           coordinates, device_, indices);
   }
@@ -297,7 +297,7 @@ class Sums final : public DeviceSums {
   static std::uint32_t warps_of(std::uint64_t tiles) {
     return static_cast<std::uint32_t>((tiles + device::kWarps - 1) / device::kWarps);
   }
-  Device device_;
+  Encoder device_;
 };
 
 }  // namespace crimp::thc
