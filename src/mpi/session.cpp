@@ -1,6 +1,7 @@
 #include "mpi/session.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -265,16 +266,27 @@ void Session::say_what_it_took(const CallEnd& end) {
           "calls whose tensors are not known have no momentum, which codec " + plan.lost_momentum->spec() +
               " has for all others: their results are plain sums. Name the tensors (crimp_allreduce, Horovod), or leave momentum to the optimizer (memory=none)");
     });
-  static std::atomic<int> lines{0};
   for (std::size_t p = 0; p < end.chosen.choices.size(); ++p)
-    if (const Choice& choice = end.chosen.choices[p];
-        choice.instead && !std::exchange(told_instead_, true) && speaks(lines))
-      logged("another algorithm", [&] {
-        log(LogLevel::info, std::string(entry_of(choice.carriage.algorithm).name) + " carries calls of " +
-                                name_of(comm_) + ", not the algorithm that was named: " + choice.why + " (" +
-                                std::to_string(plan.parts[p].query.count) + " elements with " +
-                                plan.parts[p].query.codec->spec() + "; others may go by it)");
-      });
+    if (const Choice& choice = end.chosen.choices[p]; choice.instead && !std::exchange(told_instead_, true))
+      say_what_carries(choice, plan.parts[p].query);
+}
+
+// Once a reason: the rows of a grid of ranks are all alike, and so are communicators one after another.
+void Session::say_what_carries(const Choice& choice, const ChoiceQuery& query) const {
+  int world = 0;
+  PMPI_Comm_size(MPI_COMM_WORLD, &world);
+  if (rank_ != 0 || (world_ranks_[0] != 0 && size_ <= world / 2)) return;
+  static std::array<std::atomic<const char*>, 8> told{};  // Choice::why are literals
+  const char* none = nullptr;
+  for (auto& one : told) {
+    if (one.compare_exchange_strong(none, choice.why)) break;
+    if (std::exchange(none, nullptr) == choice.why || &one == &told.back()) return;
+  }
+  logged("another algorithm", [&] {
+    log(LogLevel::info, std::string(entry_of(choice.carriage.algorithm).name) + " carries calls of " + name_of(comm_) +
+                            ", not the algorithm that was named: " + choice.why + " (" + std::to_string(query.count) +
+                            " elements with " + query.codec->spec() + "; others may go by it)");
+  });
 }
 
 bool Session::reduce(const AllreduceRequest& request, std::shared_ptr<const Layout> layout, std::uint8_t flags,

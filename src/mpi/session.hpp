@@ -123,6 +123,7 @@ class Session {
   // kind that it has said.
   bool speaks(std::atomic<int>& lines) const;
   void say_what_it_took(const CallEnd&);
+  void say_what_carries(const Choice&, const ChoiceQuery&) const;  // in place of the algorithm that was named
   // CRIMP_STATE_DIR; number: among communicators of all ranks. Collective
   void open_state(std::uint64_t number);
   void drop_waiting();               // what was loaded and nobody has asked for in so many calls
