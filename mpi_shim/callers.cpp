@@ -124,12 +124,6 @@ class Scope {
 
 bool everywhere = false;
 
-std::string program() {
-  char path[PATH_MAX];
-  const auto n = ::readlink("/proc/self/exe", path, sizeof path);
-  return n > 0 ? std::string(path, static_cast<std::size_t>(n)) : "the program";
-}
-
 }  // namespace
 
 void note_scope() {
@@ -155,8 +149,8 @@ std::vector<Caller> callers() {
     if (!target.base) target = scope.find(r.name.c_str());
     if (module.base == this_library().base) continue;
     if (!target.base) continue;  // a weak reference to what this MPI has not
-    all.push_back({r.function, r.file.empty() ? program() : r.file, target.file, target.base == this_library().base,
-                   is_mpi(target), everywhere || scope.has_crimp()});
+    all.push_back({r.function, r.file.empty() ? program_file() : r.file, target.file,
+                   target.base == this_library().base, is_mpi(target), everywhere || scope.has_crimp()});
     modules.push_back(module);
     targets.push_back(target);
   }
@@ -181,11 +175,17 @@ std::vector<std::string> loaded_modules() {
   std::vector<std::string> files;
   const auto add = [](dl_phdr_info* module, std::size_t, void* to) {
     auto& list = *static_cast<std::vector<std::string>*>(to);
-    if (*module->dlpi_name || list.empty()) list.push_back(*module->dlpi_name ? module->dlpi_name : program());
+    if (*module->dlpi_name || list.empty()) list.push_back(*module->dlpi_name ? module->dlpi_name : program_file());
     return 0;
   };
   ::dl_iterate_phdr(add, &files);
   return files;
+}
+
+std::string program_file() {
+  char path[PATH_MAX];
+  const auto n = ::readlink("/proc/self/exe", path, sizeof path);
+  return n > 0 ? std::string(path, static_cast<std::size_t>(n)) : "the program";
 }
 
 std::string own_file() { return this_library().file; }

@@ -29,6 +29,7 @@ std::vector<Caller> callers();
 Caller next_caller();
 
 std::vector<std::string> loaded_modules();  // files; the program is the first
-std::string own_file();                     // libcrimp.so's
+std::string program_file();
+std::string own_file();  // libcrimp.so's
 
 }  // namespace crimp

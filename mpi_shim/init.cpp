@@ -17,6 +17,7 @@ namespace {
 template <class Initialize>
 int start(const NextMpi& next, Initialize initialize) {
   if (inside(next)) return initialize();
+  check_caller();  // ahead of MPI, which may not come back
   int rc;
   {
     const ReentrancyGuard here;

@@ -1,6 +1,8 @@
 // The MPI that a process uses may be of the other family than the one this library was built for: Open MPI, whose
 // handles are pointers, or MPICH and what has its binary interface, whose handles are integers.
 #pragma once
+#include <string>
+
 #include "next.hpp"
 
 namespace crimp {
@@ -15,8 +17,19 @@ extern constinit NextMpi behind_mpi, behind_pmpi;  // entered by MPI_x, by PMPI_
 // call's.
 extern constinit thread_local const void* entered __attribute__((tls_model("initial-exec")));
 
-// Once, when the library is loaded. Empty, or what there is to warn of.
-const char* find_other_mpi();
+struct OtherMpi {
+  std::string file;      // the library; empty: there is none
+  std::string launcher;  // that jobs of such an MPI have
+  std::string module;    // that needs it; empty: the program
+};
+
+// Once, when the library is loaded: the MPI behind us, if it is of the other family.
+OtherMpi find_other_mpi();
+
+// In a call that comes from a library (an extension of Python's, a plug-in): the MPI of the other family that it needs,
+// itself or by what it needs, unless it needs one of ours as well. Such a library came later than the MPI that this one
+// has brought, and what it calls goes there, handles and all, whether we take it or not: that can only be said.
+OtherMpi find_callers_mpi();
 
 // "Open MPI" or "MPICH": what this library was built for.
 extern const char* const kOwnMpi;

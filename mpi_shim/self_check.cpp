@@ -47,6 +47,12 @@ const char* answer(const Caller& c) {
 
 std::atomic<bool> came_before_init{false};  // a sum has come here
 
+constinit std::atomic<const OtherMpi*> unfit{nullptr};  // which makes this the wrong library; never freed
+void keep(OtherMpi other) {
+  if (other.module.empty()) other.module = program_file();
+  unfit = new OtherMpi(std::move(other));
+}
+
 // For `crimp check`: pid, moment, answer, module, target, function; and the files that are loaded. past: the program
 // has used MPI, and nothing of that came here.
 void write_answers(const char* moment, const std::vector<Caller>& found, bool past = false) {
@@ -58,6 +64,8 @@ void write_answers(const char* moment, const std::vector<Caller>& found, bool pa
     lines += begin + answer(c) + '\t' + c.module + '\t' + c.target + '\t' + std::string(c.function->name) + '\n';
   const std::string of_all = "\t\t\t" + std::string(kReductions[0].name) + '\n';
   if (past) lines += begin + "past" + of_all;
+  if (const OtherMpi* const other = unfit)
+    lines += begin + "unfit\t" + other->module + '\t' + other->file + '\t' + std::string(kReductions[0].name) + '\n';
   if (came_before_init && !Runtime::get().started()) lines += begin + "unstarted" + of_all;
   for (const auto& file : loaded_modules()) lines += begin + "loaded\t" + file + "\t\t\n";
   static bool told = false;
@@ -72,15 +80,27 @@ bool first_rank() {
                             environment_number("PMIX_RANK", environment_number("PMI_RANK", 0))) == 0;
 }
 
-void warn_of_other_mpi(const std::string& other) {
-  if (other.empty() || !first_rank() || !may_warn()) return;
+void warn_of_other_mpi(const OtherMpi& other) {
+  if (!first_rank() || !may_warn()) return;
   log(LogLevel::warn,
-      "off: " + own_file() + " is built for " + kOwnMpi + ", but the program's MPI is " + other +
+      "off: " + own_file() + " is built for " + kOwnMpi + ", but the program's MPI is " + other.file +
           "; its calls go there as if Crimp were not loaded. `crimp run` takes the library that fits where the program itself stands behind --; for one that "
-          "a script starts name the launcher of its MPI, under which alone its ranks are one job (MPIRUN=mpiexec.mpich crimp run ...)");
+          "a script starts name the launcher of its MPI, under which alone its ranks are one job (MPIRUN=" +
+          other.launcher + " crimp run ...)");
+}
+
+// Said where Crimp is switched off, too: it is the preload that harms.
+void warn_of_caller(const OtherMpi& other) {
+  if (!first_rank() || environment_text("CRIMP_LOG") == "off") return;
+  log(LogLevel::error,
+      "wrong library: " + other.module + " needs " + other.file + ", but " + own_file() + " is built for " + kOwnMpi +
+          ", which takes its place under this preload, so that the program may crash, with CRIMP_ENABLE=0 too. Take the library for "
+          "the program's MPI: by that MPI's launcher (MPIRUN=" +
+          other.launcher + " crimp run ...), or under srun by name (crimp run --library)");
 }
 
 void warn_of_launcher() {
+  if (unfit) return;  // then it is the library that does not fit
   const std::string says = launcher_of_another_mpi();
   if (says.empty() || !first_rank() || !may_warn()) return;
   log(LogLevel::warn, "every rank is alone in its MPI_COMM_WORLD, but " + says + "=" + environment_text(says.c_str()) +
@@ -171,10 +191,19 @@ void look(const char* moment) {
   if (past) warn_of_names();
 }
 
+void look_behind() {
+  OtherMpi other = find_other_mpi();
+  if (!other_mpi) return;
+  warn_of_other_mpi(other);
+  if (environment_text("CRIMP_CHECK").empty()) return;
+  keep(std::move(other));
+  write_answers("load", {});
+}
+
 __attribute__((constructor)) void watch() {
   note_scope();
   watched = ::getpid();
-  quietly([] { warn_of_other_mpi(find_other_mpi()); });
+  quietly(look_behind);
   if (other_mpi) return;
   quietly([] { look("load"); });
   std::atexit([] { quietly([] { look("end"); }); });
@@ -199,6 +228,17 @@ void check_before_init() noexcept {
     log(LogLevel::warn,
         "off: a sum has come before MPI_Init, where nothing is compressed. What uses MPI by sessions alone (MPI_Session_init) is not "
         "compressed, and has no report; call MPI_Init (or MPI_Init_thread) first");
+  });
+}
+
+void check_caller() noexcept {
+  if (unfit) return;
+  quietly([] {
+    OtherMpi other = find_callers_mpi();
+    if (other.file.empty()) return;
+    keep(std::move(other));
+    warn_of_caller(*unfit);
+    write_answers("call", callers());
   });
 }
 

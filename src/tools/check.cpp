@@ -197,8 +197,9 @@ void print_table(bool markdown) {
 // nothing, and so are functions that Crimp leaves to MPI.
 struct Answers {
   bool loaded = false, caught = false, bypassed = false;
-  bool past = false;       // MPI was used, and nothing of that came to Crimp
-  bool unstarted = false;  // calls came where MPI_Init had not been called, nor was later
+  bool past = false;             // MPI was used, and nothing of that came to Crimp
+  std::string unfit, unfit_mpi;  // a module that needs an MPI of the other family, and that
+  bool unstarted = false;        // calls came where MPI_Init had not been called, nor was later
   std::string bypassed_to, bypassed_function;
   std::string tool, tool_function;           // which was there first, and from which nothing came
   std::map<std::string, Functions> modules;  // "module -> target"
@@ -242,6 +243,11 @@ struct Answers {
         files.insert(module);
         continue;
       }
+      if (reply == "unfit") {
+        unfit = module;
+        unfit_mpi = target;
+        continue;
+      }
       const MpiFunction* const function = reduction(name);
       if (!function) continue;
       if (!module.empty()) {
@@ -282,6 +288,11 @@ bool print_verdict(const Answers& found, const std::vector<std::string>& files) 
   const bool calls = found.called_compressed() || !named_sum.empty() || print_by_name(files, false);
   const std::string name = found.bypassed_function.empty() ? std::string(kReductions[0].name) : found.bypassed_function;
   if (!own_mpi.empty()) print_own_mpi(own_mpi);
+  else if (!found.unfit.empty())
+    std::printf(
+        "another MPI: %s needs %s, for which this libcrimp.so is not built; `crimp run` takes the one that fits by the "
+        "launcher, which MPIRUN names, and under srun --library does\n",
+        plain_text(found.unfit).c_str(), plain_text(found.unfit_mpi).c_str());
   else if (found.bypassed)
     std::printf(
         "bypassed: libcrimp.so is loaded, but %s resolves to %s, which was there first; load that later, or preload "
