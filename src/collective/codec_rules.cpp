@@ -137,6 +137,13 @@ void CodecRules::choose(std::string_view spec) {
   version_.fetch_add(1, std::memory_order_release);
 }
 
+bool CodecRules::names_gradient(const std::string& name, std::uint64_t count) const {
+  const int rule = rules_.match(name, count);
+  if (rule < 0) return false;
+  const auto at = static_cast<std::size_t>(rule);
+  return rules_.all()[at].pattern.find_first_not_of('*') != std::string::npos && rule_codecs_[at].front();
+}
+
 const Codec* CodecRules::of_tensor(const std::string& name, std::uint64_t count, std::size_t alternative) const {
   const int rule = rules_.match(name, count);
   {

@@ -39,6 +39,9 @@ class CodecRules {
   const std::vector<std::shared_ptr<const Codec>>& ladder() const { return ladder_; }
   int ladder_start() const;  // where codec() stands in it; 0: it does not
   bool ruled(const std::string& name, std::uint64_t count) const { return rules_.match(name, count) >= 0; }
+  // Whether a pattern of CRIMP_RULES that is not for all names gives the tensor a codec: whoever wrote it knows that
+  // this is a gradient.
+  bool names_gradient(const std::string& name, std::uint64_t count) const;
   // Of a named tensor, by CRIMP_RULES; null: it is summed exactly. alternative: of its rule's codecs, the last one
   // where it has fewer.
   const Codec* of_tensor(const std::string& name, std::uint64_t count, std::size_t alternative = 0) const;

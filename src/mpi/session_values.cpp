@@ -156,7 +156,8 @@ Session::Negotiated& Session::negotiated(const Layout& layout) {
       if (!loses_much(*codec)) continue;
       const std::uint64_t key = PastSums::key_of(segment.key, segment.count);
       if (names_.add(key)) first = true, made->fresh.push_back(s);
-      if (segment.count >= context_.settings.min_count) made->looked_at.push_back({s, key});
+      if (segment.count >= context_.settings.min_count && !context_.codecs.names_gradient(segment.key, segment.count))
+        made->looked_at.push_back({s, key});
     }
     first = first && sums_alone;
   });
@@ -197,9 +198,11 @@ std::uint8_t Session::flags_of_negotiated(const AllreduceRequest& request, const
   if (2 * go_on <= looked_at) return flags;
   if (sure)
     logged("what goes on", [&] {
-      say_once(Saying::goes_on,
-               "'" + sure->key + "' goes on where an earlier sum of it ended, as averages of parameters do: it is no " +
-                   "gradient, and MPI sums it exactly, with what is fused with it");
+      say_once(
+          Saying::goes_on,
+          "'" + sure->key + "' goes on where an earlier sum of it ended, as averages of parameters do: MPI sums it " +
+              "exactly, with what is fused with it, until it does so no more. That it is a gradient a pattern of " +
+              "CRIMP_RULES says that gives it a codec ('*" + sure->key.substr(sure->key.rfind('.') + 1) + "=CODEC')");
     });
   return flags | kFlagNoGradient;
 }

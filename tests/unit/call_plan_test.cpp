@@ -223,6 +223,17 @@ TEST_SUITE("call_plan") {
     CHECK(use("", {"a"}).idle.empty());
   }
 
+  TEST_CASE("a pattern that gives some names a codec says that they are gradients, one for all names does not") {
+    Settings settings = settings_of("3lc", "*bias=none; *0.weight=8bit; >=1M=fp16; *=3lc");
+    CodecRules rules;
+    rules.read(settings, [](const std::string& text) { FAIL(text); });
+    CHECK(rules.names_gradient("a.0.weight", 2000));
+    CHECK_FALSE(rules.names_gradient("a.0.bias", 2000));
+    CHECK_FALSE(rules.names_gradient("a.1.weight", 2000));
+    CHECK_FALSE(rules.names_gradient("a.1.weight", 2000000));
+    CHECK_FALSE(CodecRules().names_gradient("a.0.weight", 2000));
+  }
+
   TEST_CASE("ladders that lose what waits, or are none, are refused by what to do") {
     const auto refusal = [](const char* ladder, const char* target = "10%", const char* control = "delay",
                             const char* codec = "auto") {

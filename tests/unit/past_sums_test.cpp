@@ -256,6 +256,56 @@ TEST_CASE("gradients that were like averages in their first steps are none later
     }
 }
 
+// Of a discriminator, or of large batches: they turn more slowly than they are noisy, and their norm changes from step
+// to step, as the loss does. Here they turn in a plane.
+TEST_CASE("a name's gradients that turn slowly are acquitted by their norms, and stay so") {
+  for (const float norms : {0.05f, 0.1f})
+    for (const int ranks : {2, 8}) {
+      CAPTURE(norms);
+      CAPTURE(ranks);
+      World world(ranks);
+      Vector common = normal(1), turn = normal(2);
+      const Vector logs = normal(3, norms);
+      int late = 0;
+      for (std::uint64_t step = 0; step < 120; ++step) {
+        std::vector<Vector> all = world.each(common, 0.05f, 7 + step);
+        for (Vector& v : all)
+          for (float& x : v) x *= std::exp(logs[step]);
+        const bool goes_on = world.call(all, nullptr, true);
+        if (step < 8 && step > 2) CHECK(goes_on);  // none of this would be asked otherwise
+        if (step >= 24) late += goes_on;
+        common = sum(common, turn, 0.3f);
+        turn = sum(turn, common, -0.3f);
+        for (float& x : common) x /= std::sqrt(1.09f);
+      }
+      CHECK(late == 0);
+    }
+}
+
+// Local SGD with large steps: the parameters grow out of small ones, fast at first, and ranks' shares differ.
+TEST_CASE("a name's averages are never acquitted, however far they move at first") {
+  for (const float moves : {0.1f, 0.3f, 0.6f})
+    for (const int ranks : {2, 8}) {
+      CAPTURE(moves);
+      CAPTURE(ranks);
+      World world(ranks);
+      Vector result = normal(1, 0.3f);
+      const Vector place = normal(2);
+      for (std::uint64_t round = 0; round < 120; ++round) {
+        const float left = moves / (1 + 0.3f * static_cast<float>(round));
+        const Vector to = sum(place, result, -1);
+        std::vector<Vector> all = world.each(sum(result, to, left), 0.3f * left, 7 + round);
+        for (std::size_t r = 0; r < all.size(); ++r)
+          for (float& x : all[r]) x *= 1 + 0.1f * static_cast<float>(r);
+        const bool goes_on = world.call(all, &result, true);
+        if (round > 4) CHECK(goes_on);
+        float shares = 0;
+        for (std::size_t r = 0; r < all.size(); ++r) shares += 1 + 0.1f * static_cast<float>(r);
+        for (float& x : result) x /= shares;
+      }
+    }
+}
+
 // A rank's own part of the data, again and again, without noise: as averages of ranks that pull apart.
 TEST_CASE("gradients of all of the data cannot be told from averages") {
   World world(4);
