@@ -248,6 +248,20 @@ assert "Name the tensors" in next(a for a in digest(changed(layouts(12)))["advic
 def unknown_of_8bit(report):
     layouts(12)(report), set_at(["settings", "CRIMP_CODEC"], "8bit")(report)
 assert "unknown_tensors" not in ids(changed(unknown_of_8bit)), ids(changed(unknown_of_8bit))
+# What node_sum added up in memory was neither sent nor encoded: no network bounds it, and no name would change it.
+def added(calls, wire, unknown, of_calls=20):
+    def change(report):
+        layouts(unknown)(report), parts(0.4, 2.1, 0.2)(report)
+        for rank in report["per_rank"]:
+            rank["algorithms"]["node_sum"] = {**sums(calls, 50_000_000 * calls / of_calls, 0, 0, wire, 0, 2.0), "why": {"tried": calls}}
+    return change
+assert ids(changed(added(20, 2.1, 20))) == ["fine"], digest(changed(added(20, 2.1, 20)))["advice"]
+assert "unknown_tensors" in ids(changed(added(0, 0, 20))) and "wire_bound" in ids(changed(added(0, 0, 20)))
+assert "wire_bound" in ids(changed(added(2, 0.1, 0))) and "wire_bound" not in ids(changed(added(2, 0.2, 0)))  # 2 s of 4, and 1.9
+assert " at a ratio of 5.0" in next(a for a in digest(changed(added(10, 0.1, 0)))["advice"] if a["id"] == "wire_bound")["figure"]  # 25 MB, sent in 5
+assert "unknown_tensors" in ids(changed(added(8, 0.1, 12))) and "unknown_tensors" not in ids(changed(added(9, 0.1, 12)))
+for unknown, figure in ((20, "12 of 20 "), (18, "at least 10 of 20 ")):
+    assert next(a for a in digest(changed(added(8, 0.1, unknown)))["advice"] if a["id"] == "unknown_tensors")["figure"].startswith(figure), unknown
 # A rule for a tensor is in front of the job's own, and its pattern matches the name.
 def bracketed(report):
     residuals([1, 5, 10, 15, 20])(report)
