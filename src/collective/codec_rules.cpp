@@ -22,7 +22,7 @@ constexpr const char* kInterchangeable =
 void CodecRules::read(const Settings& settings, const std::function<void(const std::string&)>& refuse) {
   exact_ = pool_.get("fp32");
   halves_ = pool_.get("fp16");
-  halves_residual_ = pool_.get("fp16:memory=residual");
+  halves_residual_ = settings.error_feedback ? pool_.get("fp16:memory=residual") : halves_;
   try {
     if (settings.codec != "auto" && settings.codec != "none") choose(settings.codec);
   } catch (const Error& e) {

@@ -28,8 +28,9 @@ class CodecRules {
   std::uint32_t version() const { return version_.load(std::memory_order_acquire); }
   // Of tensors without a name, in place of a codec that keeps something of tensors; null: pass through.
   const Codec* unknown_layout() const { return unknown_.get(); }
-  // fp16, which may stand in for a codec whenever it is faster: it keeps the same of tensors, and loses less. Null:
-  // none may, because the codec has 16 bits or more itself, or its results are no plain sums of values.
+  // fp16, which may stand in for a codec whenever it is faster: it keeps the same of tensors, nothing where
+  // CRIMP_ERROR_FEEDBACK is off, and loses less. Null: none may, because the codec has 16 bits or more itself, or its
+  // results are no plain sums of values.
   const Codec* halves_of(const Codec&) const;
   const Codec* exact() const { return exact_.get(); }  // fp32
   // CRIMP_CODEC or the first rule's codec that keeps the training's momentum, which tensors that are not compressed
