@@ -1,6 +1,7 @@
 // The crimp command: one of a table.
 #include <algorithm>
 #include <cstdio>
+#include <string_view>
 
 #include "commands.hpp"
 #include "core/error.hpp"
@@ -33,18 +34,24 @@ constexpr Command kCommands[] = {
     {"man", "a manual page: crimp man run | man -l -", man},
 };
 
-void usage(std::FILE* to) {
+constexpr const char* kGroup = "bench";
+
+// Of the commands whose names begin so.
+void usage(std::FILE* to, std::string_view begin = "") {
   std::fprintf(to, "crimp %s: compressed reductions by interposing MPI\n\n", CRIMP_VERSION);
-  for (const auto& c : kCommands) std::fprintf(to, "  crimp %-16s %s\n", c.name, c.summary);
+  for (const auto& c : kCommands)
+    if (std::string_view(c.name).starts_with(begin)) std::fprintf(to, "  crimp %-16s %s\n", c.name, c.summary);
   std::fprintf(to, "\ncrimp COMMAND --help lists the options of one.\n\nExit codes:\n");
   for (const auto& e : kExitTexts) std::fprintf(to, "  %-3d %s\n", e.code, e.text);
   std::fprintf(to, "crimp run returns what the launcher does, once that has started.\n");
 }
 
 int dispatch(const Arguments& all) {
-  const bool of_group = all.size() == 2 && all[0] == "bench" && (all[1] == "--help" || all[1] == "-h");
-  if (all.empty() || all[0] == "--help" || all[0] == "-h" || (all[0] == "help" && all.size() == 1) || of_group)
+  if (all.empty() || all[0] == "--help" || all[0] == "-h" || (all[0] == "help" && all.size() == 1))
     return usage(all.empty() ? stderr : stdout), all.empty() ? kArguments : kDone;
+  const bool of_group = all[0] == kGroup;
+  if (of_group && all.size() == 1) return usage(stderr, kGroup), kArguments;
+  if (of_group && all.size() == 2 && (all[1] == "--help" || all[1] == "-h")) return usage(stdout, kGroup), kDone;
   if (all[0] == "--version") return std::printf("crimp %s\n", CRIMP_VERSION), kDone;
   if (all[0] == "help") {  // crimp help bench codec
     Arguments asked(all.begin() + 1, all.end());
@@ -54,13 +61,13 @@ int dispatch(const Arguments& all) {
   if (all[0] == "complete") return complete({all.begin() + 1, all.end()});
   std::vector<std::string> names;
   std::string typed = all[0];
-  if (typed == "bench" && all.size() > 1) typed += " " + all[1];
+  if (of_group) typed += " " + all[1];
   for (const auto& c : kCommands) {
     names.emplace_back(c.name);
     if (typed == c.name) return c.call(Arguments(all.begin() + (typed == all[0] ? 1 : 2), all.end()));
   }
   std::fprintf(stderr, "crimp: there is no command '%s'%s\n\n", typed.c_str(), did_you_mean(typed, names).c_str());
-  return usage(stderr), kArguments;
+  return usage(stderr, of_group ? kGroup : ""), kArguments;
 }
 
 // Texts quote what files hold.

@@ -334,8 +334,10 @@ exit_codes_part() {
   done < <("$crimp" --help | grep -oE '^  crimp [a-z]+( [a-z]+)?' | sed 's/^  //')
   expect 2 'did you mean' -- "$crimp" statu
   expect 2 . -- "$crimp"
-  expect 2 . -- "$crimp" bench
-  expect 0 'bench codec' -- "$crimp" bench --help
+  expect 2 'crimp bench codec' '!crimp run  ' '!no command' -- "$crimp" bench
+  expect 0 'crimp bench step' '!crimp run  ' -- "$crimp" bench --help
+  expect 0 'crimp bench step' '!crimp run  ' -- "$crimp" help bench
+  expect 2 "no command 'bench code', did you mean" '!crimp run  ' -- "$crimp" bench code
   expect 0 'bench codec' -- "$crimp" help
   expect 0 '--codec' -- "$crimp" help bench codec
   expect 2 'no command' -- "$crimp" help nothing
