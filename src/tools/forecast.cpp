@@ -89,10 +89,15 @@ class Calls {
   }
   // Of the bytes as float32, those that are summed exactly among them.
   double s(std::uint64_t bytes, std::uint64_t exact) const {
-    if (bytes == 0) return 0;
-    if (!codec_ || bytes / 4 < settings_.min_count) return plain_s(bytes);
-    const std::uint64_t compressed = bytes - exact;
-    return (compressed ? encoded_s(compressed) : 0) + (exact ? plain_s(exact) : 0);
+    return s(bytes, exact, [this](std::uint64_t compressed) { return encoded_s(compressed); });
+  }
+  // Likewise, carried as `chosen` carries it, which has another profile: what is fastest there may be slow here.
+  double s_as(const Calls& chosen, std::uint64_t bytes, std::uint64_t exact) const {
+    return s(bytes, exact, [&](std::uint64_t compressed) {
+      const Calls& theirs = chosen.faster(compressed);
+      const Calls& by = &theirs == &chosen ? *this : *halves_;
+      return by.s_by(theirs.taken(compressed), compressed);
+    });
   }
   double sent(std::uint64_t bytes, std::uint64_t exact) const {
     const double n = profile_.ranks, nodes = profile_.nodes;
@@ -103,15 +108,32 @@ class Calls {
     const std::uint64_t compressed = bytes - exact;
     double all = exact ? plainly(exact) : 0;
     if (compressed == 0) return all;
-    const Calls* by = this;
-    if (algorithm_ == kAuto && halves_ && halves_->encoded_s(compressed) <= encoded_s(compressed)) by = halves_.get();
-    const std::string taken = by->taken(compressed);
+    const Calls& by = faster(compressed);
+    const std::string taken = by.taken(compressed);
     return all + sent_bytes(taken, n, nodes, static_cast<double>(compressed) / 4,
-                            taken == "mpi" ? value_bytes_ : by->of_->cost.payload_bytes);
+                            taken == "mpi" ? value_bytes_ : by.of_->cost.payload_bytes);
   }
   bool measured() const { return of_ && !of_->calls.empty(); }
 
  private:
+  template <class Encoded>  // (bytes)
+  double s(std::uint64_t bytes, std::uint64_t exact, Encoded encoded) const {
+    if (bytes == 0) return 0;
+    if (!codec_ || bytes / 4 < settings_.min_count) return plain_s(bytes);
+    const std::uint64_t compressed = bytes - exact;
+    return (compressed ? encoded(compressed) : 0) + (exact ? plain_s(exact) : 0);
+  }
+  // These, or those of 16 bits.
+  const Calls& faster(std::uint64_t bytes) const {
+    return halves_ && halves_->encoded_s(bytes) <= encoded_s(bytes) ? *halves_ : *this;
+  }
+  // Infinite: by this algorithm it is not known.
+  double s_by(const std::string& algorithm, std::uint64_t bytes) const {
+    if (algorithm == "mpi") return plain_s(bytes);
+    for (const auto& [name, s] : each_s(bytes))
+      if (name == algorithm) return s;
+    return INFINITY;
+  }
   // Seconds by algorithm.
   const std::vector<std::pair<std::string, double>>& each_s(std::uint64_t bytes) const {
     const auto [at, fresh] = known_.try_emplace(bytes);
@@ -205,16 +227,19 @@ double exchange_s(const Timeline& step, const Grouping& groups, const Calls& cal
   return all;
 }
 
-// What the exchange would be without either, says what it is made of.
+// What the exchange would be without either, with every call carried as it is, says what it is made of.
 Forecast::Bound bound_of(const ClusterProfile& profile, const StepShape& shape, const ForecastSettings& with,
-                         const Timeline& step, const Forecast& of) {
+                         const Timeline& step, const Calls& chosen, const Forecast& of) {
   if (shape.compute_s > 0 && of.step_s < (1 + kHidden) * shape.compute_s) return Forecast::Bound::computing;
   ClusterProfile codec_free = changed(profile, [](const Curve& curve) { return curve; });
   const ClusterProfile as_is = codec_free;
   for (auto& [_, codec] : codec_free.codecs) codec.cost = {.payload_bytes = codec.cost.payload_bytes};
   const auto on = [&](const ClusterProfile& other) {
     const Calls calls(other, shape, with, of.codec, of.algorithm == "mpi" ? kAuto : of.algorithm);
-    return exchange_s(step, of.groups, calls);
+    double all = 0;
+    for_groups(step, of.groups,
+               [&](std::uint64_t bytes, std::uint64_t exact) { all += calls.s_as(chosen, bytes, exact); });
+    return all;
   };
   const double all = on(as_is);
   if (!std::isfinite(all)) return Forecast::Bound::unknown;  // its calls were measured, and no model has them
@@ -280,7 +305,7 @@ Forecast forecast(const ClusterProfile& profile, const StepShape& shape, const F
   for_groups(step, out.groups,
              [&](std::uint64_t bytes, std::uint64_t exact) { out.sent_bytes += calls.sent(bytes, exact); });
   out.by_calls = codec == "none" ? profile.measured : calls.measured();
-  out.bound = bound_of(profile, shape, with, step, out);
+  out.bound = bound_of(profile, shape, with, step, calls, out);
   return out;
 }
 

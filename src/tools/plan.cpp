@@ -228,6 +228,7 @@ int forecast_model(Options& o, const std::optional<Traced>& traced) {
   a.most_loss = o.most_loss;
   a.caller = o.caller;
   a.traced = traced.has_value();
+  a.traced_ranks = traced ? traced->ranks : 0;
   if (!o.profile.empty()) {
     profile = ClusterProfile::read(o.profile);
     o.ranks = profile.ranks;

@@ -43,6 +43,8 @@ void print(const PlanAnswer& a) {
                 a.cores == 0 ? "a core for every thread"
                              : fmt::format("{} cores {}", a.cores, a.one_machine ? "for all ranks" : "a node").c_str(),
                 a.bounds_only ? ", but taken for nothing" : "");
+  if (a.traced_ranks > 1 && a.traced_ranks != profile.ranks)
+    std::printf("The step is one of a job of %d ranks; all figures here are for %d.\n", a.traced_ranks, profile.ranks);
   if (a.step.compute_s > 0)
     std::printf("%.2f ms of computing, %s\n", 1e3 * a.step.compute_s,
                 a.traced ? "gradients ready when the report has seen them"

@@ -19,6 +19,7 @@ struct PlanAnswer {
   bool one_machine = false;              // all ranks share them
   bool bounds_only = false;              // codecs are taken for nothing, because none was measured on a GPU
   bool traced = false;                   // the step is one that a report has traced
+  int traced_ranks = 0;                  // of that job; 0: not known
   double most_loss = kChance;
   std::string caller;
   StepShape step;

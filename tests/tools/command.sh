@@ -502,6 +502,8 @@ plan_of_trace() {
   cmp -s trace.json mixed.json && expect 1 'mixed.json is another one' -- true
   expect 0 '^3 tensors in 3 calls, 6.00 MB, of rank 0: 4 steps, of 21.00 ms' '^the optimum +1 +19.00 +-$' -- "$crimp" plan mixed.json
   expect 0 '"tensors": 3' '"ranks": 2' '"caller": "program"' '"compute_ms": (12|11.99)' -- "$crimp" plan trace.json --link 100M --codecs fp16 --json
+  expect 0 '^The step is one of a job of 2 ranks; all figures here are for 4\.$' -- "$crimp" plan trace.json --link 100M --codecs fp16 --ranks 4
+  expect 0 '!^The step is one of' -- "$crimp" plan trace.json --link 100M --codecs fp16
   expect 0 'each alone' -- bash -c '"$0" plan <(cat report.json)' "$crimp"
   expect 0 '^3 tensors in 3 calls' -- bash -c '"$0" plan <(cat trace.json)' "$crimp"
   sed 's/"tensors":"named"/"tensors":"negotiated"/' trace.json >horovods.json

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 
 #include "codec/codec.hpp"
 #include "collective/collective.hpp"
@@ -113,6 +114,23 @@ TEST_SUITE("forecast") {
     const ClusterProfile busy =
         profile_of(slow_links(), {{kBytes, {.encode_s = 1e-3, .decode_s = 1e-3, .payload_bytes = 1}}});
     CHECK(forecast(busy, step, with({}), "8bit", "allgather", "all").bound == Forecast::Bound::codec);
+  }
+
+  TEST_CASE("what bounds the calls that auto takes is what bounds them by name") {
+    const StepShape step = StepShape::of(million_each(1), 0, true, 4);
+    std::set<Forecast::Bound> bounds;
+    for (double latency_s = 0.1; latency_s < 4; latency_s += 0.1) {
+      CAPTURE(latency_s);
+      ClusterShape shape = slow_links(4);
+      shape.latency_s = latency_s;
+      std::vector<std::string> left_out;
+      const auto rows = forecasts(profile_of(shape, kFree), step, with({"off"}), &left_out);
+      const Forecast& chosen = row(rows, kBytes, "auto");
+      for (const Forecast& one : rows)
+        if (one.step_s == chosen.step_s) CHECK(one.bound == chosen.bound);
+      bounds.insert(chosen.bound);
+    }
+    CHECK(bounds == std::set{Forecast::Bound::bandwidth, Forecast::Bound::latency});
   }
 
   TEST_CASE("what rules leave out, and what is too small, goes by plain MPI") {
