@@ -227,8 +227,8 @@ constexpr Option kTable[] = {
      true, [](Settings& s, std::string_view t) { return parse_flag(t, s.skew); },
      [](const Settings& s) { return flag_text(s.skew); }},
     {"CRIMP_LOG", "off, error, warn, info, debug",
-     "how much is said on standard error; info: one line at start and a summary at the end", false,
-     [](Settings& s, std::string_view t) { return parse_level(t, s.log); },
+     "how much is said on standard error; info: one or two lines at start, one where something is learnt of tensors, and a summary at the end",
+     false, [](Settings& s, std::string_view t) { return parse_level(t, s.log); },
      [](const Settings& s) { return std::string(kLevels[static_cast<int>(s.log)]); }},
     {"CRIMP_STATUS", "off, stderr, live, or a file name",
      "while the job runs rank 0 says what has been done so far: on standard error, one line that is renewed four times a second on a terminal (live: wherever it leads), elsewhere "
