@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import types
+import warnings
 
 import torch
 import torch.distributed as dist
@@ -29,6 +30,12 @@ def raises(what, call, text, kind=(RuntimeError, ValueError)):
         assert text in str(error), f"{what}: {error}"
     else:
         raise AssertionError(f"{what}: no exception")
+
+
+def fails_in_a_block():
+    with crimp.torch.named([("w", 20000)]):
+        dist.all_reduce(torch.ones(50000))
+        raise RuntimeError("of its own")
 
 
 import os  # noqa: E402
@@ -114,6 +121,28 @@ if way == "caught":
             pass
         with crimp.torch.named(pair for pair in [("w", 20000), ("w", 20000)]):
             raises("names inside of names", lambda: dist.all_reduce(torch.ones(40000)), "both named 'w'")
+    with warnings.catch_warnings(record=True) as said:  # names that no sum has are said once, of sums that may have been meant
+        warnings.simplefilter("always")
+        with crimp.torch.named([("w", 20000), ("b", 10000)]):
+            dist.all_reduce(torch.ones(30000))
+            dist.all_reduce(torch.ones(50000))
+        with crimp.torch.named([("w", 20000)], once=True):
+            dist.all_reduce(torch.ones(50000))
+        with crimp.torch.named([("w", 20000)]):
+            dist.all_reduce(torch.ones(10))
+            dist.all_reduce(torch.ones(50000, dtype=torch.int64))
+            with crimp.torch.named([("v", 50000)]):
+                dist.all_reduce(torch.ones(50000))
+        raises("an error in a block", fails_in_a_block, "of its own")
+        assert not said, [str(one.message) for one in said]
+        for _ in range(2):
+            with crimp.torch.named([("w", 20000)]):
+                with crimp.torch.named([("v", 40000)]):
+                    dist.all_reduce(torch.ones(40000))
+                dist.all_reduce(torch.ones(50000), async_op=True).wait()
+                dist.all_reduce(torch.ones(10))
+        assert len(said) == 1 and "a sum of 50000 elements" in str(said[0].message) and "have 20000 elements" in str(said[0].message), said
+        assert said[0].filename == __file__, said[0].filename
     raises("a codec", lambda: crimp.torch.set_codec("*", "nonsense"), "nonsense")
     raises("a rate", lambda: crimp.torch.set_learning_rate(-1), "rate")
     tensor = torch.ones(40000)

@@ -2,12 +2,12 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace crimp_torch {
 namespace {
-thread_local std::shared_ptr<const Label> current;
-thread_local bool only_once = false;
+thread_local Block current;
 }  // namespace
 
 Label::Label(std::vector<std::string> names, const std::vector<std::uint64_t>& counts, double divisor)
@@ -26,14 +26,17 @@ std::vector<crimp_segment> Label::segments(std::uint64_t count) const {
   return all;
 }
 
-std::pair<std::shared_ptr<const Label>, bool> set_label(std::shared_ptr<const Label> label, bool once) {
-  return {std::exchange(current, std::move(label)), std::exchange(only_once, once)};
-}
+Block set_block(Block block) { return std::exchange(current, std::move(block)); }
 
 std::shared_ptr<const Label> label_for(std::uint64_t count, int ranks) {
-  const bool fits = current && current->total() <= count && count - current->total() < static_cast<unsigned>(ranks);
-  if (!fits) return nullptr;
-  return only_once ? std::exchange(current, nullptr) : current;
+  const Label* const label = current.label.get();
+  if (!label) return nullptr;
+  if (label->total() > count || count - label->total() >= static_cast<unsigned>(ranks)) {
+    current.most_other = std::max(current.most_other, count);
+    return nullptr;
+  }
+  current.fitted = true;
+  return current.once ? std::exchange(current.label, nullptr) : current.label;
 }
 
 }  // namespace crimp_torch

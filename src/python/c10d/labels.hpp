@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace crimp_torch {
@@ -28,10 +27,18 @@ class Label {
   double divisor_;
 };
 
+// What calls of this thread are told, and what has come of it.
+struct Block {
+  std::shared_ptr<const Label> label = {};
+  bool once = false;
+  bool fitted = false;           // some call
+  std::uint64_t most_other = 0;  // the most elements of a call that it does not fit
+};
+
 // For calls of this thread, until the next one; returns what was set. A call whose buffer has another number of
 // elements takes no notice; one that is scattered among so many ranks may have padding for less than one element each.
 // once: for the first call that it fits; a hook may sum other values of the same number, which are not these tensors.
-std::pair<std::shared_ptr<const Label>, bool> set_label(std::shared_ptr<const Label> label, bool once);
+Block set_block(Block);
 std::shared_ptr<const Label> label_for(std::uint64_t count, int ranks = 1);
 
 }  // namespace crimp_torch

@@ -100,14 +100,15 @@ PYBIND11_MODULE(_c10d, module) {
   module.def("save", &save, alone);
   module.def("load", &load, alone);
   py::class_<Label, std::shared_ptr<Label>>(module, "Label")
-      .def(py::init<std::vector<std::string>, const std::vector<std::uint64_t>&, double>());
-  module.def(
-      "set_label",
-      [](std::shared_ptr<Label> label, bool once) {
-        const auto [before, was_once] = set_label(std::move(label), once);
-        return std::make_pair(std::const_pointer_cast<Label>(before), was_once);
-      },
-      py::arg("label"), py::arg("once") = false);
+      .def(py::init<std::vector<std::string>, const std::vector<std::uint64_t>&, double>())
+      .def_property_readonly("total", &Label::total);
+  py::class_<Block>(module, "Block")
+      .def_readonly("fitted", &Block::fitted)
+      .def_readonly("most_other", &Block::most_other);
+  module.def("enter_block", [](std::shared_ptr<Label> label, bool once) {
+    return set_block({std::move(label), once});
+  });
+  module.def("leave_block", &set_block);
   module.def("enter_chain", &enter_chain);
   module.def("leave_chain", &leave_chain);
   Py_AtExit(&leave_at_once);

@@ -1,6 +1,7 @@
 """Which tensors lie in a buffer that is about to be reduced, and whether models say so by themselves."""
 import contextlib
 import itertools
+import warnings
 import weakref
 
 import torch.distributed as dist
@@ -8,6 +9,7 @@ import torch.distributed as dist
 from crimp import _c10d
 
 _automatic = True
+_said_unfit = False
 
 
 def automatic(on):
@@ -27,13 +29,25 @@ def named(tensors, divisor=1, once=False):
 
     tensors: pairs of a name and a number of elements, in the buffer's order, or what came from `label`. `divisor`: what
     the buffer is divided by before it is summed. `once`: only the first such call is. Names and counts are the same on
-    all ranks.
+    all ranks. Where calls came and none had so many elements a RuntimeWarning says so, the first time.
     """
-    before = _c10d.set_label(tensors if isinstance(tensors, _c10d.Label) else label(tensors, divisor), once)
+    names = tensors if isinstance(tensors, _c10d.Label) else label(tensors, divisor)
+    before = _c10d.enter_block(names, once)
     try:
         yield
     finally:
-        _c10d.set_label(*before)
+        block = _c10d.leave_block(before)
+    if not once:  # what a hook sums is its own matter
+        _warn_of_unfit(block, names.total)
+
+
+def _warn_of_unfit(block, total):
+    global _said_unfit
+    if _said_unfit or block.fitted or 2 * block.most_other < total or block.most_other == 0:  # a metric is shorter
+        return
+    _said_unfit = True
+    warnings.warn(f"crimp: a sum of {block.most_other} elements in a block of `named` went without names, which have {total} elements "
+                  "together, as no sum in the block had; give a count for each of the buffer's tensors", RuntimeWarning, stacklevel=4)
 
 
 def label(tensors, divisor=1):
