@@ -26,10 +26,11 @@ constexpr double kTellsStill = 0.6;
 constexpr int kFewLinks = 2;       // tell nothing
 constexpr int kMostUndecided = 4;  // calls of one tensor that pass for that
 constexpr double kOlder = 0.8;     // what a link weighs beside the next one
-constexpr int kManyLinks = 16;     // before c acquits: a training's first averages grow
+constexpr int kManyLinks = 16;     // before c acquits
 constexpr double kOlderScale = 0.9;
-// Half of c's change, in c, which acquits, and which convicts again.
-constexpr double kRestless = 0.018, kAtRest = 0.008;
+// Of c's bends, in c: from where on they acquit, up to where they convict again, and what counts of one alone, as where
+// parameters begin small.
+constexpr double kRestless = 0.012, kAtRest = 0.006, kMostOfOne = 0.03;
 constexpr double kSame = 1e-12;  // the very values again continue nothing
 // Of a piece's square, that a codec may have changed; where nobody gave anything else less, because another rank may
 // have given little.
@@ -167,8 +168,11 @@ PastSums::Answer PastSums::continue_in(std::uint64_t key, const Sample& sample, 
 
 void PastSums::compare_scales(const Sum& before, Sum& sum) noexcept {
   sum.restless = kOlderScale * before.restless, sum.scales = kOlderScale * before.scales;
-  if (!(before.scale > 0 && sum.scale > 0)) return;
-  sum.restless += std::pow((sum.scale - before.scale) / (sum.scale + before.scale), 2);
+  sum.scale_before = before.scale;
+  const double first = before.scale_before, second = before.scale, third = sum.scale;
+  if (!(first > 0 && second > 0 && third > 0)) return;
+  const double bend = std::abs(first + third - 2 * second) / (first + third + 2 * second);
+  sum.restless += std::pow(std::min(kMostOfOne, bend), 2);
   sum.scales += 1;
 }
 
@@ -178,7 +182,7 @@ void PastSums::link(const Kind& kind, Sum& sum) noexcept {
   sum.b = sum.weight = 0;
   sum.links = sum.in_a_row = 0;
   sum.scale = kind.best ? kind.scale : 0;
-  sum.restless = sum.scales = 0;
+  sum.scale_before = sum.restless = sum.scales = 0;
   const Sum* const second = kind.find(kind.best);
   const Sum* const first = second ? kind.find(second->before) : nullptr;
   if (second) sum.b = kOlder * second->b, sum.weight = kOlder * second->weight, sum.links = second->links;

@@ -282,9 +282,10 @@ TEST_CASE("a name's gradients that turn slowly are acquitted by their norms, and
     }
 }
 
-// Local SGD with large steps: the parameters grow out of small ones, fast at first, and ranks' shares differ.
-TEST_CASE("a name's averages are never acquitted, however far they move at first") {
-  for (const float moves : {0.1f, 0.3f, 0.6f})
+// Local SGD with large steps: the parameters grow out of small ones, fast at first, later each rank pulls where chance
+// has it, and ranks' shares differ.
+TEST_CASE("a name's averages are never acquitted, however far they move") {
+  for (const float moves : {0.1f, 0.4f})
     for (const int ranks : {2, 8}) {
       CAPTURE(moves);
       CAPTURE(ranks);
@@ -292,15 +293,16 @@ TEST_CASE("a name's averages are never acquitted, however far they move at first
       Vector result = normal(1, 0.3f);
       const Vector place = normal(2);
       for (std::uint64_t round = 0; round < 120; ++round) {
-        const float left = moves / (1 + 0.3f * static_cast<float>(round));
-        const Vector to = sum(place, result, -1);
-        std::vector<Vector> all = world.each(sum(result, to, left), 0.3f * left, 7 + round);
-        for (std::size_t r = 0; r < all.size(); ++r)
-          for (float& x : all[r]) x *= 1 + 0.1f * static_cast<float>(r);
-        const bool goes_on = world.call(all, &result, true);
-        if (round > 4) CHECK(goes_on);
+        std::vector<Vector> all = world.each(sum(result, sum(place, result, -1), moves), 0.15f, 7 + round);
         float shares = 0;
-        for (std::size_t r = 0; r < all.size(); ++r) shares += 1 + 0.1f * static_cast<float>(r);
+        for (std::size_t r = 0; r < all.size(); ++r) {
+          const float share = 1 + 0.1f * static_cast<float>(r);
+          for (float& x : all[r]) x *= share;
+          shares += share;
+        }
+        const bool goes_on = world.call(all, &result, true);
+        CAPTURE(round);
+        if (round > 4) CHECK(goes_on);
         for (float& x : result) x /= shares;
       }
     }
