@@ -189,7 +189,7 @@ class InNodes final : public Exchange {
     between.in = sums;
     between.read_again = true;  // by the node
     // The other nodes must not wait for this one: a call number that is none makes all leaders see the disagreement.
-    if (!same) flags |= kFlagNoMemory, between.sequence ^= 0x80000000u;
+    if (!same) flags |= kFlagNoMemory, between.sequence ^= kNoCall;
     between.flags = flags;
     between.delay = result.delays.note();
     if (flags) between.arena = nullptr;

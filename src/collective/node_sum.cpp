@@ -116,16 +116,13 @@ class NodeSum final : public Exchange {
   // The same on all ranks; empty where they are in the same call.
   static std::string difference(std::span<const Node::Note> notes) {
     for (std::size_t r = 1; r < notes.size(); ++r) {
-      const auto say = [&](const char* what, std::uint64_t its, std::uint64_t first) {
-        return insist([&] {
-          return "rank " + std::to_string(r) + " and rank 0 are not in the same MPI_Allreduce: on rank " +
-                 std::to_string(r) + " the " + what + " is " + std::to_string(its) + ", here " + std::to_string(first) +
-                 " (0's)";
-        });
-      };
-      if (notes[r].sequence != notes[0].sequence) return say("call number", notes[r].sequence, notes[0].sequence);
-      if (notes[r].count != notes[0].count) return say("element count", notes[r].count, notes[0].count);
-      if (notes[r].layout != notes[0].layout) return say("layout", notes[r].layout, notes[0].layout);
+      const auto say = [&](auto what) { return insist([&] { return not_in_one("MPI_Allreduce", r, what()); }); };
+      const Node::Note &its = notes[r], &first = notes[0];
+      if (its.sequence != first.sequence)
+        return say([&] { return differing("the call number", its.sequence, first.sequence, kOnFirst); });
+      if (its.count != first.count)
+        return say([&] { return differing("the element count", its.count, first.count, kOnFirst); });
+      if (its.layout != first.layout) return say([] { return other_tensors(kOnFirst); });
     }
     return {};
   }

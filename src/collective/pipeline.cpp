@@ -221,9 +221,21 @@ void Pipeline::failed(Header& header, const std::exception& e) {
   header.body_bytes = header.body_hash = 0;
 }
 
+Error Pipeline::differs(const Header& got, std::size_t from, const std::string& what) const {
+  const char* const call = name_of(part_.shares ? part_.shares->collective : Collective::allreduce);
+  // One exchange of a call's frames is read elsewhere than it was written where they are not all as long.
+  if (got.magic != kWireMagic)
+    return {ErrorCode::call_differs, std::string("the ranks are not in the same ") + call +
+                                         " (or the one like it that does not block): what came as rank " +
+                                         std::to_string(from) +
+                                         "'s has no Crimp header. Counts or types differ between the ranks, or a "
+                                         "rank has no Crimp"};
+  return {ErrorCode::call_differs, transport_.among() + not_in_one(call, from, what)};
+}
+
 bool Pipeline::accept(std::span<const Header> headers) {
   for (std::size_t r = 0; r < headers.size(); ++r) {
-    const std::string what = disagreement(headers[0], headers[r]);
+    const std::string what = insist([&] { return disagreement(headers[0], headers[r], kOnFirst); });
     if (what.empty()) {
       if (headers[r].stage != 0) continue;
       result_.flags |= static_cast<std::uint8_t>(headers[r].flags & ~kFlagCorrupt);
@@ -232,16 +244,7 @@ bool Pipeline::accept(std::span<const Header> headers) {
     }
     for (const UnderWay& exchange : under_way_)
       transport_.wait(exchange.ticket);  // nothing stays under way in buffers that the caller may free
-    const std::string call = name_of(part_.shares ? part_.shares->collective : Collective::allreduce);
-    const std::string rank = "rank " + std::to_string(r);
-    // One exchange of a call's frames is read elsewhere than it was written where they are not all as long.
-    if (headers[r].magic != kWireMagic)
-      throw Error(ErrorCode::call_differs, "the ranks are not in the same " + call +
-                                               " (or the one like it that does not block): what came as " + rank +
-                                               "'s has no Crimp header. Counts or types differ between the ranks, or a "
-                                               "rank has no Crimp");
-    throw Error(ErrorCode::call_differs, rank + (r ? " and rank 0 are" : " is") + " not in the same " + call + ": on " +
-                                             rank + " " + what + " (0's)");
+    throw insist([&] { return differs(headers[r], r, what); });
   }
   if (result_.flags) return false;
   committed_ = true;

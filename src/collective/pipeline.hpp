@@ -171,6 +171,7 @@ class Pipeline {
     Clock::time_point since;  // with a trace
   };
   std::vector<UnderWay> under_way_;
+  Error differs(const Header& got, std::size_t from, const std::string& what) const;  // disagreement() of rank 0's
 };
 
 // An algorithm that does the same steps for every chunk, several chunks at a time: in round t a step works on chunk t -

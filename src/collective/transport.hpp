@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace crimp {
 
@@ -20,6 +21,8 @@ class Transport {
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // Begins a sentence that names some of its ranks where they are not the communicator's.
+  virtual std::string among() const { return {}; }
   // Every rank sends `bytes`; all[r * bytes] receives rank r's. `bytes` is a multiple of kPayloadAlign, equal on all
   // ranks.
   virtual Ticket start_allgather(const void* mine, void* all, std::uint64_t bytes) = 0;

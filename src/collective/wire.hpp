@@ -1,6 +1,7 @@
 // The header in front of every payload (src/codec/WIRE_FORMAT.md, section 2). Little endian, 64 bytes.
 #pragma once
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -13,6 +14,8 @@ static_assert(std::endian::native == std::endian::little, "Crimp's wire format i
 
 inline constexpr std::uint32_t kWireMagic = 0x504d5243;  // "CRMP"
 inline constexpr std::uint8_t kWireVersion = 1;
+// A leader whose node's ranks are in different calls changes this bit of the call's number.
+inline constexpr std::uint32_t kNoCall = 0x80000000;
 
 enum WireFlag : std::uint8_t {
   kFlagExact = 1,     // the sender's input holds NaN, Inf or a value outside the codec's range or is too small for it:
@@ -54,8 +57,16 @@ struct Header {
 };
 static_assert(sizeof(Header) == 64);
 
-// What makes `got` unacceptable for a rank that itself sent `mine`; empty when nothing does.
-// Flags, body size, hash and times are the sender's own; everything else must be equal on all ranks.
-std::string disagreement(const Header& mine, const Header& got);
+// What makes `got` unacceptable for a rank that itself sent `mine`, as a program's author can mend it; empty when
+// nothing does. Flags, body size, hash and times are the sender's own; everything else must be equal on all ranks.
+// where: `mine` is from, as in "the codec is fp16, here 3lc".
+std::string disagreement(const Header& mine, const Header& got, const char* where = "here");
+std::string differing(const char* what, std::uint64_t its, std::uint64_t mine, const char* where);
+std::string other_tensors(const char* where);
+
+inline constexpr const char* kOnFirst = "on rank 0";
+// "rank 2 and rank 0 are not in the same MPI_Allreduce: on rank 2 the element count is 99, on rank 0 100": of
+// differing("the element count", 99, 100, kOnFirst).
+std::string not_in_one(const char* call, std::size_t rank, const std::string& what);
 
 }  // namespace crimp

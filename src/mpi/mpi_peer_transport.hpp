@@ -2,6 +2,7 @@
 #pragma once
 #include <mpi.h>
 
+#include <string>
 #include <vector>
 
 #include "collective/transport.hpp"
@@ -18,6 +19,7 @@ class PeerTransport final : public Transport {
   ~PeerTransport() override;
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(peers_.size()); }
+  std::string among() const override { return "of the nodes' leaders, "; }
   Ticket start_allgather(const void* mine, void* all, std::uint64_t bytes) override;
   Ticket start_allgatherv(const void* mine, std::span<const std::uint64_t> bytes,
                           std::span<const std::uint64_t> offsets, void* all) override;

@@ -120,6 +120,9 @@ TEST_SUITE("allgather_failures") {
             CHECK(errors[r].starts_with("call_differs"));
             CHECK(errors[r].find(what) != std::string::npos);
             CHECK(errors[r] == errors[0]);
+            CHECK((errors[r].find(", on rank 0 ") != errors[r].npos ||
+                   errors[r].find("than on rank 0") != errors[r].npos));
+            CHECK(errors[r].find("here") == std::string::npos);
             CHECK(errors[r].find(odd == 0 ? "rank 1" : "rank " + std::to_string(odd)) != std::string::npos);
             CHECK(ranks[r].exchanges == 1);
             CHECK(difference(ranks[r].residual, before[r].residual) == "");
@@ -128,13 +131,13 @@ TEST_SUITE("allgather_failures") {
     };
     differing([](Setup&, Rank& r) { r.sequence = 7; }, "call number");
     differing([](Setup& s, Rank&) { s.codec = make_codec("3lc:zero_run=0"); }, "parameter");
-    differing([](Setup& s, Rank&) { s.codec = make_codec("bf16"); }, "codec");
+    differing([](Setup& s, Rank&) { s.codec = make_codec("bf16"); }, "the codec is ");
     differing(
         [](Setup& s, Rank&) {
           s.layout = Layout::make(Layout::Source::unknown, {{"x", 0, s.count}});
           s.feedback = false;
         },
-        "layout");
+        "the tensors' names");
     differing(
         [](Setup& s, Rank& r) {
           s.count = 40000;
@@ -142,7 +145,7 @@ TEST_SUITE("allgather_failures") {
           r.values.resize(s.count);
           r.out.resize(s.count);
         },
-        "count");
+        "the element count is ");
     // The first chunks look alike; the layout tells.
     differing(
         [](Setup& s, Rank& r) {
@@ -151,7 +154,7 @@ TEST_SUITE("allgather_failures") {
           r.values.resize(s.count);
           r.out.resize(s.count);
         },
-        "layout");
+        "sizes");
   }
 
   TEST_CASE("a rank that disagrees and has a flag does not hide the disagreement") {

@@ -130,8 +130,10 @@ TEST_SUITE("node_sum") {
           for (const float x : out) wrong += x != 7;
           right(3);
         };
-        differs(rank == odd ? 99 : 100, 2, "the element count is ");
-        differs(100, rank == odd ? 5 : 2, "the call number is ");
+        differs(rank == odd ? 99 : 100, 2,
+                odd ? "the element count is 99, on rank 0 100" : "the element count is 100, on rank 0 99");
+        differs(100, rank == odd ? 5 : 2,
+                odd ? "the call number is 5, on rank 0 2" : "the call number is 2, on rank 0 5");
       });
       CHECK(wrong == 0);
     }

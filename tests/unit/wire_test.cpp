@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "codec/codec.hpp"
 #include "collective/algorithms.hpp"
 #include "support/wire_format.hpp"
 
@@ -62,7 +63,7 @@ TEST_SUITE("wire") {
     CHECK(changed([](Header& h) { h.flags = kFlagFirst; }) == "");
     CHECK(changed([](Header& h) { h.magic ^= 1; }).find("no Crimp header") != std::string::npos);
     CHECK(changed([](Header& h) { h.version = 2; }).find("version is 2, here 1") != std::string::npos);
-    CHECK(changed([](Header& h) { h.codec = 2; }).find("the codec is 2, here 4") != std::string::npos);
+    CHECK(changed([](Header& h) { h.codec = 2; }).find("the codec is fp16, here 3lc") != std::string::npos);
     CHECK(changed([](Header& h) { h.dtype = 1; }).find("type") != std::string::npos);
     CHECK(changed([](Header& h) { h.flags = 128; }).find("reserved") != std::string::npos);
     CHECK(changed([](Header& h) { h.flags = kFlagCorrupt; }).find("reserved") != std::string::npos);
@@ -76,15 +77,63 @@ TEST_SUITE("wire") {
     mine.stage = 0;
     CHECK(changed([](Header& h) { h.say({1, 1u << 31}); }) == "");
     CHECK(changed([](Header& h) { h.wait = 1u << 31; }).find("period") != std::string::npos);
-    CHECK(changed([](Header& h) { h.algorithm = Algorithm::two_shot; }).find("the algorithm is 1, here 0") !=
-          std::string::npos);
+    CHECK(changed([](Header& h) {
+            h.algorithm = Algorithm::two_shot;
+          }).find("the algorithm is two_shot, here allgather") != std::string::npos);
     CHECK(changed([](Header& h) { h.stage = 1; }).find("the stage is 1, here 0") != std::string::npos);
-    CHECK(changed([](Header& h) { h.count = 101; }).find("count is 101, here 100") != std::string::npos);
+    CHECK(changed([](Header& h) { h.count = 101; }).find("count is 101 (in chunk 0), here 100") != std::string::npos);
     CHECK(changed([](Header& h) { h.call = 1; }).find("call number") != std::string::npos);
     CHECK(changed([](Header& h) { h.chunk = 1; }).find("chunk") != std::string::npos);
     CHECK(changed([](Header& h) { h.parameters = 1; }).find("parameter") != std::string::npos);
-    CHECK(changed([](Header& h) { h.layout = 1; }).find("layout") != std::string::npos);
-    CHECK(changed([](Header& h) { h.body_bytes = 63; }).find("body size") != std::string::npos);
+    CHECK(changed([](Header& h) { h.layout = 1; }).find("tensors' names, sizes") != std::string::npos);
+    CHECK(changed([](Header& h) { h.body_bytes = 63; }).find("body size is 63, no multiple") != std::string::npos);
+  }
+
+  TEST_CASE("what a program gave is said before what Crimp made of it, by the names that people write") {
+    Header mine;
+    mine.codec = 4;
+    mine.dtype = static_cast<std::uint8_t>(Dtype::f32);
+    mine.count = 100000;
+    Header got = mine;
+    got.codec = 2, got.parameters = 3, got.algorithm = Algorithm::one_shot;
+    got.layout = 1;
+    CHECK(disagreement(mine, got, "on rank 0") ==
+          "the tensors' names, sizes, order or shares are others than on rank 0");
+    got.count = 99000;
+    CHECK(disagreement(mine, got, "on rank 0") ==
+          "the element count is 99000 (in chunk 0), on rank 0 100000; the tensors or their sizes are others");
+    got.dtype = static_cast<std::uint8_t>(Dtype::f64);
+    CHECK(disagreement(mine, got) == "the element type is float64, here float32");
+    got = mine;
+    got.count = 50000, got.algorithm = Algorithm::reduce_scatter;  // whose chunks may be shorter
+    CHECK(disagreement(mine, got) == "the algorithm is reduce_scatter, here allgather");
+    got.parameters = 3;
+    CHECK(disagreement(mine, got) == "the parameters of the codec 3lc are others than here");
+    got.call = mine.call ^ kNoCall;
+    CHECK(disagreement(mine, got, "on rank 0") == "(or on rank 0) a node's ranks are in different calls");
+  }
+
+  TEST_CASE("ids that this build does not have are said as numbers") {
+    Header mine, got;
+    got.codec = 255;
+    CHECK(disagreement(mine, got) == "the codec is 255, here 0");
+    got.dtype = 254;
+    CHECK(disagreement(mine, got) == "the element type is 254, here 0");
+    got = mine;
+    got.algorithm = static_cast<Algorithm>(253);
+    CHECK(disagreement(mine, got) == "the algorithm is 253, here allgather");
+    for (const CodecInfo& codec : codecs()) {
+      got = mine;
+      got.codec = codec.traits.wire_id;
+      CHECK(disagreement(mine, got) == "the codec is " + std::string(codec.name) + ", here 0");
+    }
+  }
+
+  TEST_CASE("a sentence names both ranks, and of rank 0 alone one") {
+    CHECK(not_in_one("MPI_Reduce", 12, differing("the element count", 99, 100, kOnFirst)) ==
+          "rank 12 and rank 0 are not in the same MPI_Reduce: on rank 12 the element count is 99, on rank 0 100");
+    CHECK(not_in_one("MPI_Reduce", 0, "reserved header bits are set") ==
+          "rank 0 is not in the same MPI_Reduce: on rank 0 reserved header bits are set");
   }
 
   TEST_CASE("ids of algorithms are those of the format, all of them") {
