@@ -40,13 +40,13 @@ def check(condition, text):
 
 
 check("ORTE_ERROR" not in ended.stdout and "time limit" not in ended.stdout, "the job hung")
+if ended.returncode == 77:
+    sys.exit(77)
 if test == "fails":
     check(ended.returncode != 0, "the job should have failed")
     check("SystemError" in ended.stdout, "the exception was not shown")
     check(not re.search("Segmentation|SIGABRT|terminate called", ended.stdout), "the job ended in disorder")
     sys.exit()
-if ended.returncode == 77:
-    sys.exit(77)
 check(ended.returncode == 0, f"the job ended with {ended.returncode}")
 read = lambda text: json.JSONDecoder().raw_decode(text)[0]  # mpirun may put other lines behind a line that has not ended
 sharded = [read(text)["sharded"] for text in ended.stdout.splitlines() if text.startswith('{"sharded"')]

@@ -18,7 +18,7 @@ if [ -z "$version" ]; then
 elif ! "$venv/bin/python" -c "import torch; assert torch.__version__.split('+')[0] == '$version'" 2>/dev/null; then
   rm -rf "$venv"
   $python -m venv "$venv"
-  "$venv/bin/python" -m pip install "torch==$version" numpy setuptools wheel ninja || skip "no wheel of PyTorch $version can be had"
+  "$venv/bin/python" -m pip install "torch==$version" numpy setuptools wheel ninja mpi4py || skip "no wheel of PyTorch $version can be had"
 fi
 rm -rf "$venv/sources"
 mkdir "$venv/sources"

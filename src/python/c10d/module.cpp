@@ -24,8 +24,13 @@ void leave_at_once() {
 }
 
 void end_process(bool orderly) {
-  end_groups(orderly);
+  {
+    const py::gil_scoped_release others;
+    end_groups(orderly);
+  }
   left = !orderly && mpi_runs();
+  // The last one that is registered is called first, and mpi4py, imported behind us, has registered MPI_Finalize.
+  if (left) Py_AtExit(&leave_at_once);
 }
 
 Backend& backend_of(const c10::intrusive_ptr<Base>& group) {
@@ -94,7 +99,7 @@ PYBIND11_MODULE(_c10d, module) {
       "share", [](const std::string& text) { return share(text); }, alone);
   module.def("addresses", &addresses);
   module.def("create", &Backend::create, alone);
-  module.def("end", &end_process, alone);
+  module.def("end", &end_process);
   module.def("set_codec", &set_codec, alone);
   module.def("set_learning_rate", &set_learning_rate, alone);
   module.def("save", &save, alone);
@@ -111,5 +116,5 @@ PYBIND11_MODULE(_c10d, module) {
   module.def("leave_block", &set_block);
   module.def("enter_chain", &enter_chain);
   module.def("leave_chain", &leave_chain);
-  Py_AtExit(&leave_at_once);
+  Py_AtExit(&leave_at_once);  // for an end at which no place is left
 }
