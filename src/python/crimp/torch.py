@@ -367,7 +367,8 @@ def save(directory, group=None):
 
 def load(directory, group=None):
     """crimp_load: what the last whole save() left, of as many ranks as there were. False: there is nothing, or a rank cannot
-    read it, and nothing has changed. True without a look where nothing is compressed. Collective, before the first step."""
+    read it, and nothing has changed. True without a look where nothing is compressed. Collective, before the first step.
+    What was kept of a model is not found by another one that is made in its place in the same group: names differ."""
     return _c10d.load(_backend_of(group), os.fspath(directory))
 
 
