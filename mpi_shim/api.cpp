@@ -99,6 +99,15 @@ int crimp_load(MPI_Comm comm, const char* directory, uint64_t* tensors) {
   });
 }
 
+int crimp_forget(MPI_Comm comm) {
+  return guard(comm, [&] {
+    require_mpi("crimp_forget");
+    if (comm == MPI_COMM_NULL) throw Error(ErrorCode::argument_invalid, "crimp_forget was given MPI_COMM_NULL");
+    Runtime::get().forget(comm);
+    return MPI_SUCCESS;
+  });
+}
+
 int crimp_datatype(crimp_dtype dtype, MPI_Datatype* type, MPI_Op* sum) {
   return guard(MPI_COMM_WORLD, [&] {
     if (!type || !sum)

@@ -112,6 +112,13 @@ CRIMP_API int crimp_set_extents(MPI_Comm comm, const char* name, uint64_t rows, 
 CRIMP_API int crimp_save(MPI_Comm comm, const char* directory);
 CRIMP_API int crimp_load(MPI_Comm comm, const char* directory, uint64_t* tensors);
 
+/* Frees what Crimp keeps of the blocking calls on `comm`, residuals among it, as MPI_Comm_free does, for programs that
+ * make no more of them but cannot free a communicator together. CRIMP_STATE_DIR saves it first. Local, and waits for
+ * nobody; no call on `comm` may be under way on this rank. A later call begins anew, as a new communicator's first:
+ * before one all ranks must have given this. What was set for `comm` has to be set again then. MPI_SUCCESS where there
+ * is nothing. */
+CRIMP_API int crimp_forget(MPI_Comm comm);
+
 /* "0.1.0". Callable at any time. */
 CRIMP_API const char* crimp_version(void);
 

@@ -60,7 +60,7 @@ PassReason Runtime::why_off() const {
   return usable_ ? PassReason::no_codec : PassReason::off;
 }
 
-int Runtime::forget(MPI_Comm, int, void* session, void*) {
+int Runtime::forget_session(MPI_Comm, int, void* session, void*) {
   // MPI may hold a lock of its own, and other ranks may be anywhere: what follows is local.
   Runtime& self = get();
   auto* s = static_cast<Session*>(session);
@@ -70,6 +70,14 @@ int Runtime::forget(MPI_Comm, int, void* session, void*) {
   }
   self.end(s);
   return MPI_SUCCESS;
+}
+
+void Runtime::forget(MPI_Comm comm) {
+  if (!running()) return;
+  void* session = nullptr;
+  int has = 0;
+  check_mpi(PMPI_Comm_get_attr(comm, keyval_, &session, &has), "MPI_Comm_get_attr");
+  if (has) check_mpi(PMPI_Comm_delete_attr(comm, keyval_), "MPI_Comm_delete_attr");
 }
 
 void Runtime::end(Session* session) {

@@ -109,6 +109,8 @@ class Runtime {
   // Counts a communicator with these ranks (world_ranks.hpp). Local; once for each session, in the program's thread,
   // because others come in any order. What throws has counted nothing.
   CommunicatorNumbers count(const std::vector<int>& world_ranks);
+  // Ends the communicator's session, if it has one, as MPI_Comm_free does: local.
+  void forget(MPI_Comm comm);
   // Where it has been made and may be used; nothing collective.
   Session* known_session(MPI_Comm comm);
   bool usable() const {
@@ -130,7 +132,7 @@ class Runtime {
   void say_unmerged() const;  // where CRIMP_MERGE has found no Horovod
   void end(Session*);
   std::string report_text(const std::vector<std::string>& of_ranks) const;
-  static int forget(MPI_Comm, int keyval, void* session, void* extra);
+  static int forget_session(MPI_Comm, int keyval, void* session, void* extra);
   static int forget_nonblocking(MPI_Comm, int keyval, void* sums, void* extra);
   static int finish_late(MPI_Comm, int keyval, void*, void*);
 
@@ -138,7 +140,7 @@ class Runtime {
   static std::atomic<Runtime*> made_;
   std::atomic<State> state_{State::idle};
   std::atomic<bool> only_for_horovod_{false}, met_horovod_{false};
-  std::mutex mutex_;  // start, sessions_; not held over MPI calls after start: they may wait for forget()
+  std::mutex mutex_;  // start, sessions_; not held over MPI calls after start: they may wait for forget_session()
   Settings settings_;
   std::vector<Complaint> complaints_;
   Agreement agreement_;

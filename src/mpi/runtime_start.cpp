@@ -243,7 +243,7 @@ void Runtime::start(bool world) {
     check_mpi(PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, this), "MPI_Comm_set_attr");
   }
   // A duplicate of a communicator is another communicator: nothing is copied.
-  check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &Runtime::forget, &keyval_, nullptr),
+  check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &Runtime::forget_session, &keyval_, nullptr),
             "MPI_Comm_create_keyval");
   check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &Runtime::forget_nonblocking, &nonblocking_keyval_, nullptr),
             "MPI_Comm_create_keyval");

@@ -24,6 +24,7 @@ static void outside(const char* when) {
   check(crimp_datatype(CRIMP_FLOAT16, &type, &sum) == MPI_ERR_OTHER, "crimp_datatype");
   check(crimp_save(MPI_COMM_WORLD, "/nonexistent") == MPI_ERR_OTHER, "crimp_save");
   check(crimp_load(MPI_COMM_WORLD, "/nonexistent", &tensors) == MPI_ERR_OTHER, "crimp_load");
+  check(crimp_forget(MPI_COMM_WORLD) == MPI_ERR_OTHER, "crimp_forget");
   check(crimp_allreduce(MPI_IN_PLACE, x, 4, CRIMP_FLOAT32, MPI_COMM_WORLD, segments, 1) == MPI_ERR_OTHER,
         "crimp_allreduce");
   check(crimp_reduce_scatter_block(x, x, 1, CRIMP_FLOAT32, MPI_COMM_WORLD, NULL, 0) == MPI_ERR_OTHER,

@@ -3,6 +3,8 @@
 //                     codecs of votes every result is one of votes
 //   kept_back waits   a named tensor that is alone in its calls, in steps in which it was not used, too: its residual
 //                     comes, or waits if the program says so (crimp_set_idle_waits)
+//   kept_back forgets a tensor whose residual comes, unless the ranks, one after the other, have forgotten it
+//                     (crimp_forget)
 //   kept_back moves A named tensors in changing orders, whose sums owners hold back, then zeros by algorithm A:
 //                     all that was summed comes out
 //   kept_back idle OTHER [horovod]
@@ -87,6 +89,27 @@ void waits() {
   }
 }
 
+void forgets() {
+  const crimp_segment tensor[] = {{"alone.weight", kCount}};
+  const auto comes = [&](double scale) {
+    std::vector<float> x(kCount);
+    const auto noise = direction(static_cast<unsigned>(700 + rank));
+    for (std::size_t i = 0; i < noise.size(); ++i) x[i] = static_cast<float>(scale * noise[i]);
+    CHECK(crimp_allreduce(MPI_IN_PLACE, x.data(), kCount, CRIMP_FLOAT32, MPI_COMM_WORLD, tensor, 1) == MPI_SUCCESS);
+    return std::any_of(x.begin(), x.end(), [](float v) { return v != 0; });
+  };
+  CHECK(crimp_forget(MPI_COMM_NULL) != MPI_SUCCESS);
+  CHECK(crimp_forget(MPI_COMM_WORLD) == MPI_SUCCESS);  // of what nobody knows
+  for (const bool forget : {false, true}) {
+    CHECK(comes(1e-3));
+    int token = 0;
+    if (rank > 0) MPI_Recv(&token, 1, MPI_INT, rank - 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    for (int times = 0; forget && times < 2; ++times) CHECK(crimp_forget(MPI_COMM_WORLD) == MPI_SUCCESS);
+    if (rank + 1 < size) MPI_Send(&token, 1, MPI_INT, rank + 1, 0, MPI_COMM_WORLD);
+    CHECK(comes(0) == !forget, "forgets %d", forget);
+  }
+}
+
 // Tensors in another order in each call, so that places are owned by one rank and then by another; then calls of
 // nothing but zeros, in one order, by the algorithm `then`. All that was summed comes out by then, whoever held it
 // back.
@@ -137,6 +160,10 @@ int main(int argc, char** argv) {
   check::begin();
   const std::string what = argv[1];
   if (what != "votes") MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  what == "votes" ? votes() : what == "idle" ? idle(argv[2], argc > 3) : what == "moves" ? moves(argv[2]) : waits();
+  what == "votes"     ? votes()
+  : what == "idle"    ? idle(argv[2], argc > 3)
+  : what == "moves"   ? moves(argv[2])
+  : what == "forgets" ? forgets()
+                      : waits();
   return check::finish();
 }

@@ -3,6 +3,7 @@
   late (calls come behind the end: all_reduce, send, recv, wait, a new group) | daemon (a thread waits for a message that never comes) |
   destroyed (so it does, and the group is destroyed) | timed_out (later messages go to later receives) | dropped (so they do where nobody has waited) |
   serialized (MPI takes one call at a time: a message is asked for while a sum waits for another rank) |
+  forgets (what is kept of the tensors of groups that are destroyed takes no memory) |
   destroys, destroys_other (while the process waits for it, a chained callback destroys its group, or the one that is waited for next)
 """
 import atexit
@@ -136,4 +137,29 @@ if way == "serialized":
         dist.all_reduce(torch.ones(3))
         dist.send(torch.ones(3), 0)
     dist.barrier()
+if way == "forgets":
+    COUNT, CYCLES = 4_000_000, 10
+
+    def resident():
+        with open("/proc/self/statm") as pages:
+            return int(pages.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def use(group):
+        with crimp.torch.named([("w", COUNT)]):
+            dist.all_reduce(torch.linspace(-1, 1, COUNT), group=group)
+
+    after = []
+    for cycle in range(CYCLES):
+        if cycle:
+            dist.init_process_group("crimp")
+        part = dist.new_group([0, 1])
+        use(None)
+        use(part)
+        dist.destroy_process_group(part)
+        del part
+        dist.destroy_process_group()
+        gc.collect()
+        after.append(resident())
+    kept = 2 * 4 * COUNT * (CYCLES - 3)  # of two groups, if all of it were, without the cycles in which buffers grow
+    assert after[-1] - after[2] < kept / 3, f"{after} bytes, of which {kept} might be residuals"
 print("the end of rank", rank, flush=True)

@@ -15,7 +15,8 @@ namespace {
 
 using c10d::OpType;
 
-// Communicators live until the end: freeing one is collective, and Python's collector runs when it likes.
+// Communicators live until the end: freeing one is collective, and Python's collector runs when it likes. What Crimp
+// keeps of theirs goes with the group.
 struct Groups {
   std::mutex mutex;
   std::vector<Backend*> living;
@@ -103,10 +104,16 @@ Backend::~Backend() {
     auto& living = groups().living;
     living.erase(std::remove(living.begin(), living.end(), this), living.end());
   }
+  // Without a turn it stays until the end: a wait for another group's call might be one for another rank.
+  const auto last = [comm = comm_] {
+    if (const auto turn = try_mpi_turn()) crimp_forget(comm);
+  };
   // The last works may want the interpreter for what was chained to their futures.
   if (Py_IsInitialized() && PyGILState_Check()) {
     pybind11::gil_scoped_release others;
-    queue_->finish();
+    queue_->finish(last);
+  } else {
+    queue_->finish(last);
   }
 }
 

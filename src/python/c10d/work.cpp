@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "mpi_process.hpp"
 
@@ -140,6 +141,7 @@ struct WorkQueue::State {
   bool serving = false, ends = false, left = false;
   std::uint64_t chain = 0;  // of the work that was taken last
   int under_way = 0;        // of a chain: its works that were taken, and are not told of
+  std::function<void()> last;
 
   // The end where all must wait for the chain. Once no more can be put they need not.
   auto next() {
@@ -176,7 +178,12 @@ struct WorkQueue::State {
       ++s.idle;
       s.changed.wait(lock, [&] { return !s.serving && (s.ends || s.next() != s.works.end()); });
       --s.idle;
-      if (s.works.empty()) return;
+      if (s.works.empty()) {
+        const auto last = std::exchange(s.last, nullptr);
+        lock.unlock();
+        if (last) last();
+        return;
+      }
       s.serving = true;
       auto work = s.take();
       lock.unlock();
@@ -213,12 +220,13 @@ void WorkQueue::put(c10::intrusive_ptr<QueuedWork> work) {
   state_->changed.notify_all();
 }
 
-void WorkQueue::finish() {
+void WorkQueue::finish(std::function<void()> last) {
   if (getpid() != state_->process) {  // in a child of fork(), which has none of the threads
     static_cast<void>(new std::shared_ptr<State>(state_));
     return;
   }
   std::unique_lock lock(state_->mutex);
+  if (!state_->ends && !state_->left) state_->last = std::move(last);
   state_->ends = true;
   state_->changed.notify_all();
   while (!state_->threads.empty()) {  // those that are joined may start others for what is still to run

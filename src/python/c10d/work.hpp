@@ -88,8 +88,10 @@ class WorkQueue {
   WorkQueue();
   ~WorkQueue();  // leaves the threads alone if leave() was called, else as finish()
   void put(c10::intrusive_ptr<QueuedWork> work);
-  void finish();  // returns when all works have run; none may be put any more
-  void leave();   // the process ends: threads may wait for ranks that never come
+  // Returns when all works have run; none may be put any more. `last` runs behind them, unless the end had come before:
+  // it must not throw.
+  void finish(std::function<void()> last = nullptr);
+  void leave();  // the process ends: threads may wait for ranks that never come
 
  private:
   struct State;
