@@ -78,6 +78,11 @@ bool Planner::by_default(const Layout& layout, const Segment& segment) const {
   return !rules_.ruled(segment.key, segment.count);
 }
 
+bool Planner::plain(const Layout& layout, const Segment& segment) const {
+  if (layout.source != Layout::Source::named && layout.source != Layout::Source::negotiated) return false;
+  return !said_.find(segment.key) && rules_.plain(segment.key, segment.count);
+}
+
 const Codec* Planner::momentum_of(const Codec* codec) const {
   if (!codec) codec = rules_.momentum();  // what is summed exactly shares the momentum of the others
   return codec && codec->feedback().kind == FeedbackKind::momentum && settings_.error_feedback ? codec : nullptr;
@@ -158,7 +163,7 @@ std::shared_ptr<CallPlan> Planner::make(Dtype dtype, std::uint64_t count, std::s
   for (std::size_t s = 0; s < segments.size(); ++s) {
     const Codec* const codec = s < plan->codecs.size() ? plan->codecs[s] : nullptr;
     const bool kept = segments[s].summed() && !segments[s].key.empty();
-    plan->momenta.push_back(kept ? momentum_of(codec) : nullptr);
+    plan->momenta.push_back(kept && !plain(*plan->layout, segments[s]) ? momentum_of(codec) : nullptr);
     // Results are gamma times the sums, or sums of averages.
     const bool other = codec && kept && settings_.error_feedback &&
                        (codec->feedback().kind == FeedbackKind::average ||

@@ -105,7 +105,8 @@ class Planner {
   bool any_codecs() const { return said_.any(); }  // set_codec() has named some
   // Of a segment that is summed. Null: exactly.
   const Codec* codec_of(const Layout&, const Segment&) const;
-  // The codec whose memory `momentum` tensors of this codec (null: that are summed exactly) have; null: they have none.
+  // The codec whose memory `momentum` tensors of this codec (null: that are summed exactly) have, but for those that
+  // CRIMP_RULES spare; null: they have none.
   const Codec* momentum_of(const Codec*) const;
 
  private:
@@ -117,6 +118,7 @@ class Planner {
   bool choose_codecs(CallPlan&, int level) const;
   void make_parts(CallPlan&, Dtype, std::uint64_t count, int level) const;
   bool by_default(const Layout&, const Segment&) const;  // it has CRIMP_CODEC because nobody says otherwise
+  bool plain(const Layout&, const Segment&) const;       // CodecRules::plain(), and the program does not say otherwise
 
   struct Kept {
     std::shared_ptr<const CallPlan> plan;

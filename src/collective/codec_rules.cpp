@@ -144,6 +144,11 @@ bool CodecRules::names_gradient(const std::string& name, std::uint64_t count) co
   return rules_.all()[at].pattern.find_first_not_of('*') != std::string::npos && rule_codecs_[at].front();
 }
 
+bool CodecRules::plain(const std::string& name, std::uint64_t count) const {
+  const int rule = rules_.match(name, count);
+  return rule >= 0 && rules_.all()[static_cast<std::size_t>(rule)].plain;
+}
+
 const Codec* CodecRules::of_tensor(const std::string& name, std::uint64_t count, std::size_t alternative) const {
   const int rule = rules_.match(name, count);
   {

@@ -34,7 +34,7 @@ class CodecRules {
   const Codec* halves_of(const Codec&) const;
   const Codec* exact() const { return exact_.get(); }  // fp32
   // CRIMP_CODEC or the first rule's codec that keeps the training's momentum, which tensors that are not compressed
-  // must have, too; null: none does.
+  // must have, too, but for plain() ones; null: none does.
   const Codec* momentum() const { return momentum_; }
   // CRIMP_LADDER, from the mildest; empty where CRIMP_CONTROL is off. CRIMP_CODEC=auto is then its first codec.
   const std::vector<std::shared_ptr<const Codec>>& ladder() const { return ladder_; }
@@ -43,6 +43,8 @@ class CodecRules {
   // Whether a pattern of CRIMP_RULES that is not for all names gives the tensor a codec: whoever wrote it knows that
   // this is a gradient.
   bool names_gradient(const std::string& name, std::uint64_t count) const;
+  // A named tensor is no parameter, by CRIMP_RULES (none:memory=none): its sum is MPI's, without momentum.
+  bool plain(const std::string& name, std::uint64_t count) const;
   // Of a named tensor, by CRIMP_RULES; null: it is summed exactly. alternative: of its rule's codecs, the last one
   // where it has fewer.
   const Codec* of_tensor(const std::string& name, std::uint64_t count, std::size_t alternative = 0) const;

@@ -94,7 +94,7 @@ constexpr Option kTable[] = {
      [](Settings& s, std::string_view t) { return parse_codec(t, s.unknown_layout); },
      [](const Settings& s) { return s.unknown_layout; }},
     {"CRIMP_RULES", "pattern=codec; <N=codec; >=N=codec; ...; codec|codec for codec",
-     "codec by tensor name (shell pattern) or element count, first match wins, where names are known; none: summed exactly; 3lc|topk: CRIMP_MERGE=auto takes the faster one, group by group, else the first",
+     "codec by tensor name (shell pattern) or element count, first match wins, where names are known; none: summed exactly; none:memory=none: without dgc's momentum, too, as metrics must be; 3lc|topk: CRIMP_MERGE=auto takes the faster one, group by group, else the first",
      true, [](Settings& s, std::string_view t) { return parse_text(t, s.rules); },
      [](const Settings& s) { return s.rules; }},
     {"CRIMP_MERGE", "off, auto, all, bytes=N, y=N, cuts=i,j,...",

@@ -310,7 +310,8 @@ void Runtime::announce() const {
     log(LogLevel::info,
         "the codec holds the training's momentum, so the optimizer's must be 0. Calls of fewer than " +
             std::to_string(settings_.min_count) +
-            " elements have it where their tensors are named (crimp_allreduce, Horovod), calls on one rank never");
+            " elements have it where their tensors are named (crimp_allreduce, Horovod), calls on one rank never. Named "
+            "tensors that are no parameters, as metrics, want CRIMP_RULES=<pattern>=none:memory=none ahead of others");
 }
 
 }  // namespace crimp

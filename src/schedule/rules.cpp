@@ -16,11 +16,13 @@ std::string_view trimmed(std::string_view s) {
 }
 
 [[noreturn]] void refuse(std::string_view rule) {
-  throw Error(ErrorCode::option_invalid,
-              "CRIMP_RULES: '" + std::string(rule) +
-                  "' is no rule; legal: pattern=codec, <N=codec, >=N=codec, separated by ';', as in "
-                  "'*.bias=none; <4096=none; *=3lc:s=1.5', and up to " +
-                  std::to_string(Rules::kMostCodecs) + " codecs other than none to choose from, as in '*=3lc|topk'");
+  throw Error(
+      ErrorCode::option_invalid,
+      "CRIMP_RULES: '" + std::string(rule) +
+          "' is no rule; legal: pattern=codec, <N=codec, >=N=codec, separated by ';', as in "
+          "'*.bias=none; <4096=none; *=3lc:s=1.5', and up to " +
+          std::to_string(Rules::kMostCodecs) +
+          " codecs other than none to choose from, as in '*=3lc|topk'; none:memory=none: without momentum, too");
 }
 
 std::uint64_t elements(std::string_view text, std::string_view rule) {
@@ -29,16 +31,20 @@ std::uint64_t elements(std::string_view text, std::string_view rule) {
   return n;
 }
 
-std::vector<std::string> codecs(std::string_view text, std::string_view rule) {
-  std::vector<std::string> all;
+void read_codecs(std::string_view text, std::string_view rule, Rules::Rule& to) {
+  auto& all = to.codecs;
   for (std::size_t at = 0; at <= text.size();) {
     const std::size_t end = std::min(text.find('|', at), text.size());
     all.emplace_back(trimmed(text.substr(at, end - at)));
     if (all.back().empty() || all.size() > Rules::kMostCodecs) refuse(rule);
+    if (all.back().starts_with("none:")) {
+      if (all.back() != "none:memory=none") refuse(rule);
+      all.back() = "none";
+      to.plain = true;
+    }
     at = end + 1;
   }
   if (all.size() > 1 && std::find(all.begin(), all.end(), "none") != all.end()) refuse(rule);
-  return all;
 }
 
 }  // namespace
@@ -55,7 +61,7 @@ Rules::Rules(std::string_view text) {
     const std::string_view left = trimmed(rule.substr(0, equals));
     if (left.empty()) refuse(rule);
     Rule& to = rules_.emplace_back();
-    to.codecs = codecs(rule.substr(equals + 1), rule);
+    read_codecs(rule.substr(equals + 1), rule, to);
     if (from) to.from = elements(trimmed(left.substr(2)), rule);
     else if (left.front() == '<') to.below = elements(trimmed(left.substr(1)), rule);
     else if (left.front() == '>') refuse(rule);  // no name of a tensor, and no rule for sizes either

@@ -18,6 +18,7 @@ class Rules {
     std::string pattern;                // empty: by size
     std::uint64_t below = 0, from = 0;  // matches count < below, or count >= from, where not 0
     std::vector<std::string> codecs;    // their texts, kMostCodecs at most; "none", which stands alone: summed exactly
+    bool plain = false;  // none:memory=none: nor have these the momentum that others that are summed exactly have
   };
   Rules() = default;
   explicit Rules(std::string_view text);  // throws Error{option_invalid} that names the rule and what is legal

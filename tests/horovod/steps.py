@@ -73,6 +73,15 @@ def metrics(model):
             hvd.broadcast(torch.ones(7), root_rank=0, name="seven")
 
 
+def accuracy(model):
+    """A metric of a fixed name is the ranks' average every time."""
+    opt = start(model)
+    for step in range(args.steps):
+        train(model, opt, step)
+        average = hvd.allreduce(torch.tensor(0.5 + hvd.rank()), name="accuracy").item()
+        assert abs(average - hvd.size() / 2) < 1e-5, f"step {step}: an average is {average}, not {hvd.size() / 2}"
+
+
 def unnamed(model):
     opt = start(model)
     for step in range(args.steps):

@@ -43,6 +43,7 @@ VARIATIONS = {
     "dynamic_sets": ("--way dynamic_sets", {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}),
     "join": ("--way join", {}),
     "metrics": ("--way metrics", {}),
+    "metrics_dgc": ("--way accuracy", {"CRIMP_CODEC": "dgc", "CRIMP_RULES": "*accuracy=none:memory=none; *bias=none; <1024=none"}),
     "unnamed": ("--way unnamed", {}),
     "averages": ("--way averages", {}),
     "averages_8bit": ("--way averages", {"CRIMP_CODEC": "8bit"}),

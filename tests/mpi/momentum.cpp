@@ -220,6 +220,34 @@ void before_a_pass() {
   ++expected["passed_through.range"];
 }
 
+// CRIMP_RULES say of these that they are no parameters: MPI's sum in every call, alone and beside others.
+void metrics() {
+  std::vector<float> large(20000, 1.0f), merged(20003, 1.0f);
+  const crimp_segment weight_first[] = {{"beside.weight", 20000}, {"beside.bias", 1}, {"beside.metric", 2}};
+  const crimp_segment of_large[] = {{"large.metric", large.size()}}, one[] = {{"accuracy.metric", 1}};
+  Tensor bias{"beside.bias", {1.0}};
+  for (int step = 0; step < 5; ++step) {
+    float accuracy = 0.75f;
+    CHECK(crimp_allreduce(MPI_IN_PLACE, &accuracy, 1, CRIMP_FLOAT32, MPI_COMM_WORLD, one, 1) == MPI_SUCCESS);
+    CHECK(accuracy == 0.75f * static_cast<float>(size), "step %d: a metric is %g", step, static_cast<double>(accuracy));
+    std::fill(large.begin(), large.end(), 1.0f);
+    CHECK(crimp_allreduce(MPI_IN_PLACE, large.data(), large.size(), CRIMP_FLOAT32, MPI_COMM_WORLD, of_large, 1) ==
+          MPI_SUCCESS);
+    for (const float sum : large)
+      CHECK(sum == static_cast<float>(size), "step %d: of a large metric %g", step, static_cast<double>(sum));
+    std::fill(merged.begin(), merged.end(), 1.0f);
+    CHECK(crimp_allreduce(MPI_IN_PLACE, merged.data(), merged.size(), CRIMP_FLOAT32, MPI_COMM_WORLD, weight_first, 3) ==
+          MPI_SUCCESS);
+    bias.exactly();
+    CHECK(std::abs(static_cast<double>(merged[20000]) - bias.sum[0]) <= 1e-5 * bias.sum[0]);
+    for (const float sum : {merged[20001], merged[20002]})
+      CHECK(sum == static_cast<float>(size), "step %d: a metric is %g beside a weight", step, static_cast<double>(sum));
+    ++expected["passed_through.small"];
+    ++expected["passed_through.rules"];
+    ++expected["calls"];
+  }
+}
+
 // Without a name there is no momentum, and Crimp says so (run.py looks for it).
 void unnamed() {
   std::vector<float> x(20000, 1.5f);
@@ -307,6 +335,7 @@ int main(int argc, char** argv) {
   not_a_number();
   before_a_pass();
   first_calls();
+  metrics();
   unnamed();
   if (clip > 0) not_clipped();
   return check::finish();

@@ -409,6 +409,29 @@ TEST_SUITE("call_plan") {
     }
   }
 
+  TEST_CASE("what is said to be no parameter has no momentum, alone or beside others") {
+    Plans plans(settings_of("dgc", "*accuracy=none:memory=none; *bias=none"));
+    const auto moves = [](const CallPlan& plan) {
+      std::vector<bool> all;
+      for (const Codec* codec : plan.momenta) all.push_back(codec != nullptr);
+      return all;
+    };
+    const auto mixed = plans.of({"weight", "bias", "accuracy"});
+    CHECK(codecs_of(*mixed) == std::vector<std::string>{plans.rules.codec()->spec(), "exactly", "exactly"});
+    CHECK(moves(*mixed) == std::vector<bool>{true, true, false});
+    CHECK(mixed->exact == std::vector<std::size_t>{1, 2});
+    CHECK(moves(*plans.of({"bias", "accuracy"})) == std::vector<bool>{true, false});
+    const auto alone = plans.of({"accuracy"});
+    CHECK(alone->pass == PassReason::rules);
+    CHECK_FALSE(alone->has_momentum());
+    CHECK_FALSE(alone->means_more);
+    // What the program says comes ahead of that.
+    plans.planner.set_codec("accuracy", "none");
+    CHECK(plans.of({"accuracy"})->has_momentum());
+    plans.planner.set_codec("accuracy", nullptr);
+    CHECK_FALSE(plans.of({"accuracy"})->has_momentum());
+  }
+
   TEST_CASE("the tensors of a part are summed in it, and no others") {
     Plans plans(settings_of("3lc", "b*=fp16; c*=none"));
     const auto plan = plans.of({"a", "b", "c", "d"});

@@ -70,6 +70,15 @@ TEST_SUITE("rules") {
     CHECK(rules.all()[1].codecs == std::vector<std::string>{"none"});
   }
 
+  TEST_CASE("tensors may be summed exactly without momentum") {
+    const Rules rules("*accuracy*= none:memory=none ; *=none; <5=3lc");
+    CHECK(rules.all()[0].codecs == std::vector<std::string>{"none"});
+    CHECK(rules.all()[0].plain);
+    CHECK(rules.all()[1].codecs == std::vector<std::string>{"none"});
+    CHECK_FALSE(rules.all()[1].plain);
+    CHECK_FALSE(rules.all()[2].plain);
+  }
+
   TEST_CASE("a bad rule is named with what is legal") {
     for (const char* bad : {"bias",
                             "=none",
@@ -92,6 +101,11 @@ TEST_SUITE("rules") {
                             "a=|3lc",
                             "a=3lc||8bit",
                             "a=3lc|none",
+                            "a=3lc|none:memory=none",
+                            "a=none:memory=none|none:memory=none",
+                            "a=none:",
+                            "a=none:memory=residual",
+                            "a=none:memory=none,s=1",
                             "a=1|2|3|4|5"}) {
       CAPTURE(std::string(bad));
       try {
@@ -103,6 +117,7 @@ TEST_SUITE("rules") {
         CHECK(text.find("CRIMP_RULES") != text.npos);
         CHECK(text.find(std::string("'") + bad + "'") != text.npos);
         CHECK(text.find("legal") != text.npos);
+        CHECK(text.find("none:memory=none") != text.npos);
         CHECK(text.find("'*=fp16'") == text.npos);
       }
     }

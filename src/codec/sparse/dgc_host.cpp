@@ -92,7 +92,7 @@ CodecEntry dgc_entry() {
        .source = "DGC: Lin et al., ICLR 2018",
        .bits = "as topk",
        .use =
-           "plain SGD with the momentum moved into the codec (memory=momentum): the optimiser's own momentum must be 0. Tensors that rules sum exactly have it too, and so have calls "
+           "plain SGD with the momentum moved into the codec (memory=momentum): the optimiser's own momentum must be 0. Tensors that rules sum exactly have it too unless these say none:memory=none, as metrics with a name need; so have calls "
            "of fewer than CRIMP_MIN_COUNT elements that name their tensors; calls whose tensors are not known have none, nor has a communicator of one rank. With memory=none a warm-up begins anew after 2^32 calls",
        .traits = Dgc::kTraits,
        .parameters = {sparse::kRatio, sparse::kSample, sparse::kWarmup, kClip, sparse::kValue}},
