@@ -1,10 +1,12 @@
 #include "schedule/rules.hpp"
 
 #include <algorithm>
+#include <charconv>
 
 #include "core/error.hpp"
 #include "core/numbers.hpp"
 #include "core/pattern.hpp"
+#include "core/settings.hpp"
 
 namespace crimp {
 namespace {
@@ -47,9 +49,31 @@ void read_codecs(std::string_view text, std::string_view rule, Rules::Rule& to) 
   if (all.size() > 1 && std::find(all.begin(), all.end(), "none") != all.end()) refuse(rule);
 }
 
+// The number that a text begins with, which is taken from it; 0: none.
+std::uint64_t take_number(std::string_view& text) {
+  std::uint64_t n = 0;
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), n).ptr;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return n;
+}
+
+// What the name that Horovod gives a tensor says of that tensor itself: of a group's first one all but _1of<n>, of its
+// others nothing.
+std::string_view own_name(std::string_view name) {
+  const auto line = name.rfind('_');
+  if (!name.starts_with("grouped_") || line == name.npos) return name;
+  std::string_view place = name.substr(line + 1);
+  const std::uint64_t i = take_number(place);
+  if (!place.starts_with("of")) return name;
+  place.remove_prefix(2);
+  const std::uint64_t n = take_number(place);
+  if (i == 0 || i > n || !place.empty()) return name;
+  return i == 1 ? name.substr(0, line) : std::string_view();
+}
+
 }  // namespace
 
-Rules::Rules(std::string_view text) {
+Rules::Rules(std::string_view text) : built_in_(text == Settings().rules) {
   while (!trimmed(text).empty()) {
     const auto semicolon = text.find(';');
     const std::string_view rule = trimmed(text.substr(0, semicolon));
@@ -70,9 +94,10 @@ Rules::Rules(std::string_view text) {
 }
 
 int Rules::match(const std::string& name, std::uint64_t count) const {
+  const std::string_view judged = built_in_ ? own_name(name) : std::string_view(name);
   for (std::size_t i = 0; i < rules_.size(); ++i) {
     const Rule& r = rules_[i];
-    if (!r.pattern.empty() ? matches(r.pattern, name) : r.below ? count < r.below : count >= r.from)
+    if (!r.pattern.empty() ? matches(r.pattern, judged) : r.below ? count < r.below : count >= r.from)
       return static_cast<int>(i);
   }
   return -1;

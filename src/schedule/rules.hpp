@@ -24,11 +24,15 @@ class Rules {
   explicit Rules(std::string_view text);  // throws Error{option_invalid} that names the rule and what is legal
 
   const std::vector<Rule>& all() const { return rules_; }
-  // Index of the first rule that matches, or -1.
+  // Index of the first rule that matches, or -1. Of the tensors of a group of Horovod's
+  // (grouped_allreduce.<name>_<i>of<n>, where the optimizer's groups have the name of their first parameter) the
+  // built-in rules of Settings judge the first by that name, the others by their sizes alone; rules that a user wrote
+  // match all names as they are.
   int match(const std::string& name, std::uint64_t count) const;
 
  private:
   std::vector<Rule> rules_;
+  bool built_in_ = false;
 };
 
 }  // namespace crimp

@@ -29,6 +29,7 @@ VARIATIONS = {
     "groups": ("--groups 4", {}),
     "groups_apart": ("--groups 4", {"HOROVOD_DISABLE_GROUP_FUSION": "1"}),
     "groups_apart_200k": ("--groups 2", {"HOROVOD_DISABLE_GROUP_FUSION": "1", "HOROVOD_FUSION_THRESHOLD": "200000"}),
+    "groups_norm_first": ("--groups 1 --way norm_first", {}),
     "group_beside_apart": ("--way bias", {"HOROVOD_DISABLE_GROUP_FUSION": "1"}),
     "threshold_0": ("", {"HOROVOD_FUSION_THRESHOLD": "0"}),
     "threshold_200k": ("", {"HOROVOD_FUSION_THRESHOLD": "200000"}),
@@ -137,6 +138,8 @@ def check(name):
         wrong.append(f"errors: {[r['errors'] for r in ranks]}")
     if followed and set(ranks[0].get("layouts", {})) - {"negotiated"}:
         wrong.append(f"calls with layouts {ranks[0]['layouts'].keys()}")
+    if "groups" in name and not ranks[0]["calls"]:
+        wrong.append(f"no call was compressed: {ranks[0]['passed_through']}")
     if "adasum" in name and (not ranks[0]["passed_through"]["adasum"] or ranks[0]["calls"]):
         wrong.append(f"Adasum: {ranks[0]['passed_through']}, {ranks[0]['calls']} calls compressed")
     merge = horovod[0]["merge"]

@@ -123,6 +123,37 @@ TEST_SUITE("rules") {
     }
   }
 
+  TEST_CASE("the default rules judge the first tensor of a group by its name, the others by their sizes") {
+    const Rules rules(Settings{}.rules);
+    const std::string norm = "grouped_allreduce.0.norm.weight", bias = "grouped_allreduce.0.fc1.bias";
+    for (const std::string& first : {norm, bias}) {
+      CHECK(codec_for(rules, first + "_1of14", 262144) == "none");
+      CHECK(codec_for(rules, first + "_1of1", 262144) == "none");
+      for (const char* place : {"_2of14", "_3of14", "_14of14", "_10of10"}) {
+        CHECK(codec_for(rules, first + place, 262144) == "-");
+        CHECK(codec_for(rules, first + place, 1024) == "-");
+        CHECK(codec_for(rules, first + place, 1023) == "none");
+      }
+    }
+    CHECK(codec_for(rules, "grouped_allreduce.0.fc1.weight_1of14", 262144) == "-");
+    // No places in a group.
+    for (const char* place : {"", "_0of14", "_15of14", "_of14", "_2of", "_2of14x", "_2 of14", "_-2of14", "_3", "_2o14",
+                              "_99999999999999999999of3"})
+      CHECK(codec_for(rules, norm + place, 262144) == "none");
+    CHECK(codec_for(rules, "allreduce.0.norm.weight_2of3", 262144) == "none");
+    CHECK(codec_for(rules, "grouped_norm", 262144) == "none");
+    CHECK(codec_for(rules, "0.norm.weight", 262144) == "none");
+  }
+
+  TEST_CASE("a user's rules match the names of a group's tensors as they are") {
+    const Rules rules("*norm*=none; *bias=none; *_2of3=fp16; *[nN]orm*=bf16");
+    CHECK(codec_for(rules, "grouped_allreduce.norm.weight_2of3", 262144) == "none");
+    CHECK(codec_for(rules, "grouped_allreduce.fc.bias_1of3", 262144) == "-");
+    CHECK(codec_for(rules, "grouped_allreduce.metrics_2of3", 262144) == "fp16");
+    const Rules more(Settings{}.rules + "; *embed*=8bit");
+    CHECK(codec_for(more, "grouped_allreduce.norm.weight_2of3", 262144) == "none");
+  }
+
   TEST_CASE("the default rules keep biases, norms and small tensors exact") {
     const Rules rules(Settings{}.rules);
     for (const char* name :
