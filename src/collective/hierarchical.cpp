@@ -202,6 +202,10 @@ class InNodes final : public Exchange {
       inner.encode_s += result.encode_s;
       wait(inner, result.node_wait_s);
       result = std::move(inner);
+      // All nodes' leaders have said so, and seen no difference.
+      if (!same)
+        throw Error(ErrorCode::call_differs,
+                    "the ranks of every node are in different calls: counts, types, tensors or their order differ");
     } catch (const Error& e) {
       thrown = e;
     } catch (const std::exception& e) {  // the node waits

@@ -225,7 +225,7 @@ Error Pipeline::differs(const Header& got, std::size_t from, const std::string& 
   const char* const call = name_of(part_.shares ? part_.shares->collective : Collective::allreduce);
   // One exchange of a call's frames is read elsewhere than it was written where they are not all as long.
   if (got.magic != kWireMagic)
-    return {ErrorCode::call_differs, std::string("the ranks are not in the same ") + call +
+    return {ErrorCode::call_differs, transport_.among() + "the ranks are not in the same " + call +
                                          " (or the one like it that does not block): what came as rank " +
                                          std::to_string(from) +
                                          "'s has no Crimp header. Counts or types differ between the ranks, or a "

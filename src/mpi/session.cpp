@@ -267,7 +267,8 @@ void Session::say_what_it_took(const CallEnd& end) {
               " has for all others: their results are plain sums. Name the tensors (crimp_allreduce, Horovod), or leave momentum to the optimizer (memory=none)");
     });
   for (std::size_t p = 0; p < end.chosen.choices.size(); ++p)
-    if (const Choice& choice = end.chosen.choices[p]; choice.instead && !std::exchange(told_instead_, true))
+    if (const Choice& choice = end.chosen.choices[p];
+        choice.instead && std::exchange(told_instead_, choice.why) != choice.why)
       say_what_carries(choice, plan.parts[p].query);
 }
 
@@ -275,7 +276,8 @@ void Session::say_what_it_took(const CallEnd& end) {
 void Session::say_what_carries(const Choice& choice, const ChoiceQuery& query) const {
   int world = 0;
   PMPI_Comm_size(MPI_COMM_WORLD, &world);
-  if (rank_ != 0 || (world_ranks_[0] != 0 && size_ <= world / 2)) return;
+  const bool has_first = std::find(world_ranks_.begin(), world_ranks_.end(), 0) != world_ranks_.end();
+  if (rank_ != 0 || (!has_first && size_ < (world + 1) / 2)) return;
   static std::array<std::atomic<const char*>, 8> told{};  // Choice::why are literals
   const char* none = nullptr;
   for (auto& one : told) {

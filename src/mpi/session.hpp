@@ -146,7 +146,7 @@ class Session {
   bool usable_;
   std::uint32_t sequence_ = 0;  // compressed calls so far
   std::bitset<static_cast<std::size_t>(Saying::kinds)> said_;
-  bool told_instead_ = false;
+  const char* told_instead_ = nullptr;  // the reason of the last call that went otherwise
   Planner planner_;
   CallSequence calls_;
   PastSums sums_;
@@ -168,6 +168,7 @@ class Session {
     struct Tensor {
       std::size_t segment;
       std::uint64_t key;  // of sums_
+      bool gradient;      // by CRIMP_RULES
     };
     std::vector<Tensor> looked_at;
     std::vector<std::size_t> fresh;  // segments with names that are new

@@ -156,8 +156,8 @@ Session::Negotiated& Session::negotiated(const Layout& layout) {
       if (!loses_much(*codec)) continue;
       const std::uint64_t key = PastSums::key_of(segment.key, segment.count);
       if (names_.add(key)) first = true, made->fresh.push_back(s);
-      if (segment.count >= context_.settings.min_count && !context_.codecs.names_gradient(segment.key, segment.count))
-        made->looked_at.push_back({s, key});
+      if (segment.count >= context_.settings.min_count)
+        made->looked_at.push_back({s, key, context_.codecs.names_gradient(segment.key, segment.count)});
     }
     first = first && sums_alone;
   });
@@ -178,7 +178,7 @@ std::uint8_t Session::flags_of_negotiated(const AllreduceRequest& request, const
   // Most of a call: of many tensors' gradients some may be like averages by chance, as in a training's first steps.
   std::uint64_t looked_at = 0, go_on = 0;
   const Segment* sure = nullptr;
-  for (const auto& [index, key] : of.looked_at) {
+  for (const auto& [index, key, gradient] : of.looked_at) {
     if (sums_.skip(key)) {
       looked_at += layout.segments[index].count;  // and did not go on
       continue;
@@ -187,7 +187,8 @@ std::uint8_t Session::flags_of_negotiated(const AllreduceRequest& request, const
       const Segment& s = layout.segments[index];
       const auto at = [&](const void* buffer) { return static_cast<const char*>(buffer) + s.offset * element; };
       const Sample sample = sample_of(at(request.send), s.count, request.dtype);
-      const PastSums::Answer answer = sums_.continue_in(key, sample, true);
+      const PastSums::Answer answer =
+          sums_.continue_in(key, sample, gradient ? PastSums::Whose::gradient : PastSums::Whose::one);
       looked_at += s.count;
       if (answer != PastSums::Answer::no) go_on += s.count;
       if (answer == PastSums::Answer::yes) sure = &s;
@@ -198,11 +199,11 @@ std::uint8_t Session::flags_of_negotiated(const AllreduceRequest& request, const
   if (2 * go_on <= looked_at) return flags;
   if (sure)
     logged("what goes on", [&] {
-      say_once(
-          Saying::goes_on,
-          "'" + sure->key + "' goes on where an earlier sum of it ended, as averages of parameters do: MPI sums it " +
-              "exactly, with what is fused with it, until it does so no more. That it is a gradient a pattern of " +
-              "CRIMP_RULES says that gives it a codec ('*" + sure->key.substr(sure->key.rfind('.') + 1) + "=CODEC')");
+      say_once(Saying::goes_on,
+               "'" + sure->key +
+                   "' goes on where an earlier sum of it ended, as averages of parameters do: MPI sums it " +
+                   "exactly, with what is fused with it, until it does so no more. If it is a gradient, say so in " +
+                   "CRIMP_RULES, ahead of the default rules: '" + sure->key + "=CODEC; ...'");
     });
   return flags | kFlagNoGradient;
 }

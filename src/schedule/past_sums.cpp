@@ -26,12 +26,7 @@ constexpr double kTellsStill = 0.6;
 constexpr int kFewLinks = 2;       // tell nothing
 constexpr int kMostUndecided = 4;  // calls of one tensor that pass for that
 constexpr double kOlder = 0.8;     // what a link weighs beside the next one
-constexpr int kManyLinks = 16;     // before c acquits
-constexpr double kOlderScale = 0.9;
-// Of c's bends, in c: from where on they acquit, up to where they convict again, and what counts of one alone, as where
-// parameters begin small.
-constexpr double kRestless = 0.012, kAtRest = 0.006, kMostOfOne = 0.03;
-constexpr double kSame = 1e-12;  // the very values again continue nothing
+constexpr double kSame = 1e-12;    // the very values again continue nothing
 // Of a piece's square, that a codec may have changed; where nobody gave anything else less, because another rank may
 // have given little.
 constexpr double kOfPiece = 0.1, kOfAll = 0.003;
@@ -106,7 +101,7 @@ const PastSums::Sum* PastSums::Kind::find(std::uint64_t id) const noexcept {
   return at == sums.end() ? nullptr : &*at;
 }
 
-PastSums::Answer PastSums::continue_in(std::uint64_t key, const Sample& sample, bool of_one) noexcept try {
+PastSums::Answer PastSums::continue_in(std::uint64_t key, const Sample& sample, Whose whose) noexcept try {
   if (++now_ - forgotten_at_ >= 8192) forget_unused();
   if (kinds_.size() >= kMostKinds && !kinds_.count(key)) return Answer::no;
   Kind& kind = kinds_[key];
@@ -144,16 +139,15 @@ PastSums::Answer PastSums::continue_in(std::uint64_t key, const Sample& sample, 
   const auto answer = [&] {
     if (!best) return Answer::no;
     kind.best = best->id;
-    kind.scale = product(values, best->sum) / best->sum_squares;
     kind.told = true;
     if (least <= kNear && beside_in_rest(values, best->sum) <= kNearRest) return Answer::yes;
-    if (of_one && kind.acquitted) {
+    if (whose == Whose::gradient) {
       kind.told = false;
       return Answer::no;
     }
     if (best->links < kFewLinks) {
       kind.told = false;
-      return of_one && kind.undecided < kMostUndecided && ++kind.undecided ? Answer::perhaps : Answer::no;
+      return whose == Whose::one && kind.undecided < kMostUndecided && ++kind.undecided ? Answer::perhaps : Answer::no;
     }
     if (best->in_a_row >= kInARow && best->b >= kTellsStill * best->weight) return Answer::yes;
     kind.told = best->b >= kTells * best->weight;
@@ -166,28 +160,15 @@ PastSums::Answer PastSums::continue_in(std::uint64_t key, const Sample& sample, 
   return Answer::no;
 }
 
-void PastSums::compare_scales(const Sum& before, Sum& sum) noexcept {
-  sum.restless = kOlderScale * before.restless, sum.scales = kOlderScale * before.scales;
-  sum.scale_before = before.scale;
-  const double first = before.scale_before, second = before.scale, third = sum.scale;
-  if (!(first > 0 && second > 0 && third > 0)) return;
-  const double bend = std::abs(first + third - 2 * second) / (first + third + 2 * second);
-  sum.restless += std::pow(std::min(kMostOfOne, bend), 2);
-  sum.scales += 1;
-}
-
 // b of the sum, of the one that it continued and of the one before that.
 void PastSums::link(const Kind& kind, Sum& sum) noexcept {
   sum.before = kind.best;
   sum.b = sum.weight = 0;
   sum.links = sum.in_a_row = 0;
-  sum.scale = kind.best ? kind.scale : 0;
-  sum.scale_before = sum.restless = sum.scales = 0;
   const Sum* const second = kind.find(kind.best);
   const Sum* const first = second ? kind.find(second->before) : nullptr;
   if (second) sum.b = kOlder * second->b, sum.weight = kOlder * second->weight, sum.links = second->links;
   if (second && kind.told) sum.in_a_row = second->in_a_row + 1;
-  if (second) compare_scales(*second, sum);
   if (!first || first->sum.size() != sum.sum.size() || second->sum.size() != sum.sum.size()) return;
   double along = 0, squares = 0;
   for (std::size_t i = 0; i < sum.sum.size(); ++i) {
@@ -234,8 +215,6 @@ void PastSums::keep(std::uint64_t key, const Sample& gave, const Sample& sum, st
   kept.gave.assign(x.begin(), x.end());
   kept.sum.assign(y.begin(), y.end());
   link(kind, kept);
-  if (kept.links >= kManyLinks)
-    kind.acquitted = kept.restless > std::pow(kind.acquitted ? kAtRest : kRestless, 2) * kept.scales;
   kept.id = ++ids_;
   glance(y, kept.glance);
   kept.glance_squares = product(kept.glance, kept.glance);

@@ -11,14 +11,9 @@
 // they are off their place is left in the next round, have (1 + p) / 2: what has been told for some time stays so until
 // less than kTellsStill.
 //
-// Gradients that turn more slowly than they are noisy (of a discriminator, of very large batches) have such b, too. But
-// their norms change from step to step, and averages are the last one, at the share that the rank has in it: the scale
-// c = <x, r> / <r, r> of what a rank gives, beside the sum r that it continues, is the same in each round but for what
-// the round's change has along r, and grows or falls evenly where parameters do. |c1 - 2 c2 + c3| / (c1 + 2 c2 + c3),
-// no more than 0.03 of one, is in the square mean 0.013 and more of gradients and 0.009 and less of averages where
-// their changes are as large (2 to 30 % of the square; a discriminator's, a classifier's in batches of 4,096, and local
-// SGD and Adam at rates from usual to ten times that, images of clothes, 2 to 4 ranks). A rank's share may change, too,
-// so this acquits only tensors that a trainer names, and none that moves by a hundredth.
+// Gradients that turn more slowly than they are noisy (of a discriminator, of very large batches) have such b as well.
+// Their norms change more from step to step than most averages', but not than those of ranks with data of their own
+// kind and shares that change, so that nothing acquits them but who knows better.
 //
 // What ranks gather by adding pieces in places of their own, zeros elsewhere, has its sum equal to its pieces.
 #pragma once
@@ -53,11 +48,14 @@ class PastSums {
     perhaps,  // the first sums are like averages, as those of a training's first steps may be
     yes,
   };
+  // Who has the key: several tensors; one; one that is said to be a gradient, of which only what moves by less than a
+  // hundredth, as no gradient does, is none.
+  enum class Whose { several, one, gradient };
   // Whether one of the key's continues in the values that a call is to sum. They have the sum's direction: but for a
   // hundredth of their square, and are not again what this rank gave to it; or in part, and the sums before tell them
-  // from gradients (`of_one`, of a key that only one tensor has: or are too few yet). Or they are zero where what this
+  // from gradients (Whose::one: or are too few yet). Or they are zero where what this
   // rank gave was zero, and the sum was this rank's alone elsewhere.
-  Answer continue_in(std::uint64_t key, const Sample& values, bool of_one = false) noexcept;
+  Answer continue_in(std::uint64_t key, const Sample& values, Whose whose = Whose::several) noexcept;
   // In place of that, of a key that only one tensor has: true where nobody need look, which is so behind the first
   // kAllOfOne calls for kEvery - 2 of kEvery.
   bool skip(std::uint64_t key) noexcept;
@@ -70,12 +68,10 @@ class PastSums {
  private:
   static constexpr std::size_t kGlance = 64;  // values that tell most sums from others
   struct Sum {
-    std::uint64_t id = 0, before = 0;    // of the sum that it continued; 0: none
-    double b = 0, weight = 0;            // of its and earlier ones, the newer the more
-    int links = 0;                       // how many
-    int in_a_row = 0;                    // this one and those before it that were told by b, or near
-    double scale = 0, scale_before = 0;  // c of what this rank gave to it, and to the one before; 0: none
-    double restless = 0, scales = 0;     // squares of c's bends, and how many, the newer the more
+    std::uint64_t id = 0, before = 0;  // of the sum that it continued; 0: none
+    double b = 0, weight = 0;          // of its and earlier ones, the newer the more
+    int links = 0;                     // how many
+    int in_a_row = 0;                  // this one and those before it that were told by b, or near
     std::vector<float> gave, sum;
     bool own = false, in_places = false;  // what this rank gave is its own there; and others' is elsewhere
     double gave_squares = 0, sum_squares = 0;
@@ -90,12 +86,9 @@ class PastSums {
     int undecided = 0;        // calls that went on, of which too little was known
     bool told = false;        // of the values asked about last
     std::uint64_t best = 0;   // the sum that the values asked about last are most like
-    double scale = 0;         // of these values beside it
-    bool acquitted = false;   // c bends as gradients' does
     const Sum* find(std::uint64_t id) const noexcept;
   };
   static void link(const Kind&, Sum&) noexcept;
-  static void compare_scales(const Sum& before, Sum&) noexcept;
   static void glance(std::span<const float> values, std::array<float, kGlance>&) noexcept;
   bool has_room(const Kind&) noexcept;
   void forget_unused() noexcept;

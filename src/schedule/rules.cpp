@@ -57,8 +57,8 @@ std::uint64_t take_number(std::string_view& text) {
   return n;
 }
 
-// What the name that Horovod gives a tensor says of that tensor itself: of a group's first one all but _1of<n>, of its
-// others nothing.
+// What the name that Horovod gives a tensor says of that tensor itself. A group of parameters has the name of its first
+// one, which says nothing of the others; one that a program has named means all of it.
 std::string_view own_name(std::string_view name) {
   const auto line = name.rfind('_');
   if (!name.starts_with("grouped_") || line == name.npos) return name;
@@ -68,7 +68,9 @@ std::string_view own_name(std::string_view name) {
   place.remove_prefix(2);
   const std::uint64_t n = take_number(place);
   if (i == 0 || i > n || !place.empty()) return name;
-  return i == 1 ? name.substr(0, line) : std::string_view();
+  const std::string_view group = name.substr(0, line);
+  if (!group.ends_with(".weight") && !group.ends_with(".bias")) return name;
+  return i == 1 ? group : std::string_view();
 }
 
 }  // namespace

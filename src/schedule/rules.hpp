@@ -25,9 +25,9 @@ class Rules {
 
   const std::vector<Rule>& all() const { return rules_; }
   // Index of the first rule that matches, or -1. Of the tensors of a group of Horovod's
-  // (grouped_allreduce.<name>_<i>of<n>, where the optimizer's groups have the name of their first parameter) the
-  // built-in rules of Settings judge the first by that name, the others by their sizes alone; rules that a user wrote
-  // match all names as they are.
+  // (grouped_allreduce.<name>_<i>of<n>) whose name ends in .weight or .bias, as the optimizer's do, which have that of
+  // their first parameter, the built-in rules of Settings judge the first by that name, the others by their sizes
+  // alone; all other names, and all names by rules that a user wrote, are matched as they are.
   int match(const std::string& name, std::uint64_t count) const;
 
  private:

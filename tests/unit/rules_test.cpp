@@ -141,6 +141,7 @@ TEST_SUITE("rules") {
                               "_99999999999999999999of3"})
       CHECK(codec_for(rules, norm + place, 262144) == "none");
     CHECK(codec_for(rules, "allreduce.0.norm.weight_2of3", 262144) == "none");
+    CHECK(codec_for(rules, "grouped_allreduce.bn_stats_2of8", 2048) == "none");  // a program's own name means all
     CHECK(codec_for(rules, "grouped_norm", 262144) == "none");
     CHECK(codec_for(rules, "0.norm.weight", 262144) == "none");
   }
