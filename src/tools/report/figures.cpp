@@ -18,22 +18,6 @@ using nlohmann::json;
 
 constexpr double kMostRanks = 1 << 24;
 
-CallSums sums_in(const json& of, bool separated) {
-  CallSums s;
-  s.calls = number_in(of, "calls");
-  s.bytes_in = number_in(of, "bytes_in");
-  s.sent_bytes = number_in(of, "sent_bytes");
-  s.received_bytes = number_in(of, "received_bytes");
-  s.encode_s = number_in(of, "encode_s");
-  s.wire_s = number_in(of, "wire_s");
-  s.decode_s = number_in(of, "decode_s");
-  s.total_s = number_in(of, "total_s");
-  if (separated) s.wait_s = number_in(of, "wait_s");
-  const json& why = object_in(of, "why");
-  for (auto it = why.begin(); it != why.end(); ++it) s.why[it.key()] = number_in(why, it.key().c_str());
-  return s;
-}
-
 void add_sums(std::map<std::string, CallSums>& to, const json& from, bool separated, double share) {
   for (auto it = from.begin(); it != from.end(); ++it) to[it.key()] += sums_in(it.value(), separated) * share;
 }
@@ -189,6 +173,22 @@ const json& array_in(const json& object, const char* key) {
   if (!found) return none;
   if (!found->is_array()) throw std::runtime_error(std::string("a '") + key + "' that is no list");
   return *found;
+}
+
+CallSums sums_in(const json& of, bool separated) {
+  CallSums s;
+  s.calls = number_in(of, "calls");
+  s.bytes_in = number_in(of, "bytes_in");
+  s.sent_bytes = number_in(of, "sent_bytes");
+  s.received_bytes = number_in(of, "received_bytes");
+  s.encode_s = number_in(of, "encode_s");
+  s.wire_s = number_in(of, "wire_s");
+  s.decode_s = number_in(of, "decode_s");
+  s.total_s = number_in(of, "total_s");
+  if (separated) s.wait_s = number_in(of, "wait_s");
+  const json& why = object_in(of, "why");
+  for (auto it = why.begin(); it != why.end(); ++it) s.why[it.key()] = number_in(why, it.key().c_str());
+  return s;
 }
 
 Figures figures_of(json report, const std::string& file) {

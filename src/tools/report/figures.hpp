@@ -63,6 +63,9 @@ std::string text_in(const nlohmann::json& object, const char* key);
 const nlohmann::json& object_in(const nlohmann::json& object, const char* key);
 const nlohmann::json& array_in(const nlohmann::json& object, const char* key);
 
+// Of an object of calls, as reports have them; separated: whether it has what they waited for a late rank.
+CallSums sums_in(const nlohmann::json& object, bool separated);
+
 std::string percent(double share);  // "12 %"
 
 }  // namespace crimp::tools

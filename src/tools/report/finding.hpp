@@ -1,5 +1,6 @@
 // What a rule of hints.cpp looks at, and what it finds.
 #pragma once
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,13 +26,17 @@ std::string time_text(double s);
 std::string setting(const Job&, const char* name, const char* otherwise);
 
 // Compressed calls but for those of node_sum, which adds values up in memory: no codec and no network took part in
-// them.
+// them. The mean of all ranks, or one rank's.
 CallSums encoded(const Job&);
-// Of the calls whose tensors are not known; a report does not tell which of them node_sum carried, so the fewest that
-// it can be.
+CallSums encoded(const Job&, std::size_t rank);
+// Of these the ones whose tensors are not known, the mean of all ranks. A rank's part does not tell which of the
+// unknown calls node_sum carried, so this is what it can be at least and at most.
 struct UnknownCalls {
-  double calls = 0, total_s = 0;
-  bool exactly = true;  // as many, not more
+  struct Bound {
+    double calls = 0, total_s = 0;
+  };
+  Bound least, most;
+  bool exactly = true;  // both bounds have the same calls
 };
 UnknownCalls encoded_unknown(const Job&);
 

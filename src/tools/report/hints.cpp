@@ -78,12 +78,18 @@ bool needs_names(const std::string& codec) {
 
 Maybe unknown_tensors(const Job& j) {
   const UnknownCalls unknown = encoded_unknown(j);
-  const double share = j.f.all.calls > 0 ? unknown.calls / j.f.all.calls : 0;
-  if (share < 0.2 || !needs_names(setting(j, "CRIMP_CODEC", ""))) return {};
+  const auto share_of = [&](const UnknownCalls::Bound& b) { return j.f.all.calls > 0 ? b.calls / j.f.all.calls : 0; };
+  if (share_of(unknown.most) < 0.2 || !needs_names(setting(j, "CRIMP_CODEC", ""))) return {};
+  const bool certain = unknown.exactly || share_of(unknown.least) >= 0.2;
+  const UnknownCalls::Bound& told = certain ? unknown.least : unknown.most;
   return Finding{
-      j.f.all.total_s > 0 ? unknown.total_s / j.f.all.total_s : 0,
-      fmt::format("{}{:.0f} of {:.0f} compressed calls ({})", unknown.exactly ? "" : "at least ", unknown.calls,
-                  j.f.all.calls, percent(share)),
+      j.f.all.total_s > 0 ? told.total_s / j.f.all.total_s : 0,
+      fmt::format("{}{:.0f} of {:.0f} compressed calls ({}){}",
+                  unknown.exactly ? ""
+                  : certain       ? "at least "
+                                  : "up to ",
+                  told.calls, j.f.all.calls, percent(share_of(told)),
+                  certain ? "" : "; how many of them node_sum added up exactly is not known"),
       fmt::format("The tensors of these calls are not known: they have no residuals and use CRIMP_UNKNOWN_LAYOUT={}.",
                   setting(j, "CRIMP_UNKNOWN_LAYOUT", "fp16")),
       "Name the tensors: crimp_allreduce, Horovod, or crimp.torch (docs/tensors.md)."};

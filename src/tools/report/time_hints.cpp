@@ -17,9 +17,24 @@ double without_wire(const Job& j) {
   return j.f.all.total_s > 0 ? time_s / j.f.all.total_s : 0;
 }
 
-// Of a rank's time on the wire what it waited for others in calls of node_sum.
-double in_memory_s(const Job& j, std::size_t rank) {
-  return number_in(object_in(object_in(j.f.report["per_rank"][rank], "algorithms"), "node_sum"), "wire_s");
+// Of the ranks that have encoded calls; the others are on no network.
+struct OnWire {
+  double wire_s = 0;               // the least of them: the others wait there for a late one, which is no network's
+  double total_s = 0, wait_s = 0;  // their means, of all their compressed calls
+};
+
+OnWire on_wire(const Job& j) {
+  OnWire out;
+  double ranks = 0;
+  for (std::size_t r = 0; r < j.f.of_rank.size(); ++r) {
+    const CallSums calls = encoded(j, r);
+    if (calls.calls <= 0) continue;
+    out.wire_s = ranks > 0 ? std::min(out.wire_s, calls.wire_s) : calls.wire_s;
+    out.total_s += j.f.of_rank[r].total_s, out.wait_s += j.f.of_rank[r].wait_s.value_or(0);
+    ++ranks;
+  }
+  out.total_s /= std::max(1.0, ranks), out.wait_s /= std::max(1.0, ranks);
+  return out;
 }
 
 }  // namespace
@@ -126,22 +141,19 @@ Maybe codec_bound(const Job& j) {
 
 Maybe wire_bound(const Job& j) {
   const CallSums calls = encoded(j);
-  // The least of all ranks: others wait there for a late one, which is no network's.
-  double wire_s = calls.wire_s;
-  for (std::size_t r = 0; r < j.f.of_rank.size(); ++r)
-    if (j.f.of_rank[r].calls > 0) wire_s = std::min(wire_s, j.f.of_rank[r].wire_s - in_memory_s(j, r));
-  const double all_s = j.f.all.total_s + j.f.all.wait_s.value_or(0);
-  const double share = all_s > 0 ? wire_s / all_s : 0;
+  const OnWire ranks = on_wire(j);
+  const double all_s = ranks.total_s + ranks.wait_s;
+  const double share = all_s > 0 ? ranks.wire_s / all_s : 0;
   if (share < 0.5 || calls.ratio() >= 16) return {};
   const std::string codec = setting(j, "CRIMP_CODEC", "");
-  const bool named = encoded_unknown(j).calls < 0.5 * calls.calls;
+  const bool named = encoded_unknown(j).most.calls < 0.5 * calls.calls;
   const std::string stronger = !named || codec.starts_with("3lc:s=1.9") ? ""
                                : codec.starts_with("3lc")               ? "3lc:s=1.9"
                                                                         : "3lc";
   return Finding{
       share,
-      fmt::format("{} of {} in compressed calls on the wire, at a ratio of {:.1f}", time_text(wire_s),
-                  time_text(j.f.all.total_s), calls.ratio()),
+      fmt::format("{} of {} in compressed calls on the wire, at a ratio of {:.1f}", time_text(ranks.wire_s),
+                  time_text(ranks.total_s), calls.ratio()),
       "The network bounds the calls.",
       !named
           ? "Name the tensors (docs/tensors.md): without names stronger codecs, which keep residuals, fall back to 16 bits."
