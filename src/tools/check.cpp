@@ -199,6 +199,7 @@ struct Answers {
   bool loaded = false, caught = false, bypassed = false;
   bool past = false;             // MPI was used, and nothing of that came to Crimp
   std::string unfit, unfit_mpi;  // a module that needs an MPI of the other family, and that
+  bool began = false;            // MPI, and Crimp with it
   bool unstarted = false;        // calls came where MPI_Init had not been called, nor was later
   std::string bypassed_to, bypassed_function;
   std::string tool, tool_function;           // which was there first, and from which nothing came
@@ -220,6 +221,7 @@ struct Answers {
       auto& [when, lines] = latest[pid];
       if (when != moment) lines.clear();
       when = moment;
+      began |= moment == "start";
       lines.push_back(line);
     }
     // `crimp run` is no part of the program that it starts, though it calls MPI as well (crimp bench).
@@ -231,11 +233,24 @@ struct Answers {
       const bool became_launcher = process.first == "load" && std::any_of(lines.begin(), lines.end(), is_own);
       if (became_launcher) continue;
       loaded = true;
-      add(lines);
+      if (process.first != "load" || !add_linked(lines)) add(lines);
     }
+    // What is only linked with another MPI may never call it: a process that is known to use MPI decides.
+    if (unfit.empty() && !began && !bypassed && !past && !unstarted) unfit = linked_, unfit_mpi = linked_mpi_;
   }
 
  private:
+  std::string linked_, linked_mpi_;  // as unfit, of a process that had no chance to call anything of Crimp's
+
+  // Whether these are the lines of such a process, in which Crimp catches nothing.
+  bool add_linked(const std::vector<std::array<std::string, 4>>& lines) {
+    const auto found = std::find_if(lines.begin(), lines.end(), [](const auto& of) { return of[0] == "unfit"; });
+    if (found == lines.end()) return false;
+    linked_ = (*found)[1];
+    linked_mpi_ = (*found)[2];
+    return true;
+  }
+
   void add(const std::vector<std::array<std::string, 4>>& lines) {
     std::map<std::string, std::string> of_module;  // where its first function leads
     for (const auto& [reply, module, target, name] : lines) {
