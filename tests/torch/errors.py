@@ -132,6 +132,8 @@ if way == "caught":
         with crimp.torch.named([("w", 20000), ("b", 10000)]):
             dist.all_reduce(torch.ones(30000))
             dist.all_reduce(torch.ones(50000))
+        with crimp.torch.named([]):
+            dist.all_reduce(torch.ones(50000))
         with crimp.torch.named([("w", 20000)], once=True):
             dist.all_reduce(torch.ones(50000))
         with crimp.torch.named([("w", 20000)]):

@@ -43,7 +43,7 @@ def named(tensors, divisor=1, once=False):
 
 def _warn_of_unfit(block, total):
     global _said_unfit
-    if _said_unfit or block.fitted or 2 * block.most_other < total or block.most_other == 0:  # a metric is shorter
+    if _said_unfit or block.fitted or 2 * block.most_other < total or total == 0 or block.most_other == 0:  # a metric is shorter
         return
     _said_unfit = True
     warnings.warn(f"crimp: a sum of {block.most_other} elements in a block of `named` went without names, which have {total} elements "
