@@ -1,5 +1,5 @@
 """What goes wrong becomes an exception that can be caught, and does not keep other ranks waiting.
-  errors.py caught | place (what is told of ranks is not MPI's) | early (a rank raises before init_process_group) | late (while others wait for it) | hooked (so it does, and the program has an excepthook around the one before) | mpi4py (so it does, and mpi4py, imported behind crimp.torch, has begun MPI and is to end it) | alone (without mpirun) |
+  errors.py caught | place (what is told of ranks is not MPI's) | early (a rank raises before init_process_group) | begun (so it does, and mpi4py, imported behind crimp.torch, has begun MPI) | late (while others wait for it) | hooked (so it does, and the program has an excepthook around the one before) | mpi4py (so it does, and mpi4py, imported behind crimp.torch, has begun MPI and is to end it) | alone (without mpirun) |
   survived (exceptions are printed and the program goes on) | cell, file (an exception in a cell of IPython's, which is played here, and a good cell behind it; one that ends the file that IPython runs) | model (the ranks' models differ) |
   hasty (rank 0 leaves its group while another is still in the barrier of the group's making)
 """
@@ -39,13 +39,13 @@ def fails_in_a_block():
 
 
 import os  # noqa: E402
-if way == "mpi4py":
+if way in ("begun", "mpi4py"):
     try:
         from mpi4py import MPI  # noqa: F401
     except ImportError:
         print("skipped: no mpi4py here")
         sys.exit(77)
-if way == "early" and os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+if way in ("early", "begun") and os.environ["OMPI_COMM_WORLD_RANK"] == "1":
     raise SystemError("before the group is made")
 if way == "hasty" and os.environ["OMPI_COMM_WORLD_RANK"] == "1":
     class Slow:

@@ -113,6 +113,15 @@ def _end(began):
     _c10d.end(not _died())
 
 
+def _end_begun(began):
+    """Where no group was made, and another (mpi4py) has begun MPI, whose end would wait for the other ranks."""
+    if os.getpid() == began and not _start.cache_info().currsize and _died():
+        _c10d.end(False)
+
+
+atexit.register(_end_begun, os.getpid())
+
+
 def _reachable(addresses, port):
     for address in addresses:
         with contextlib.suppress(OSError), socket.create_connection((address, port), _FAR):
