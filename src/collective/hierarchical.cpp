@@ -117,6 +117,7 @@ class InNodes final : public Exchange {
     mine.count = route_.part.count;
     mine.layout = route_.part.layout->digest();
     mine.sequence = call_.sequence;
+    mine.dtype = route_.part.dtype;
     mine.flags = call_.flags;
     mine.delay = call_.delay;
     mine.device = call_.backend ? call_.backend->device() : -1;
@@ -126,8 +127,8 @@ class InNodes final : public Exchange {
     for (const auto& note : notes) {
       flags |= note.flags;
       result.delays.add(note.delay);
-      same =
-          same && note.count == notes[0].count && note.layout == notes[0].layout && note.sequence == notes[0].sequence;
+      same = same && note.dtype == notes[0].dtype && note.count == notes[0].count && note.layout == notes[0].layout &&
+             note.sequence == notes[0].sequence;
     }
     // In memory of the leader's own: until all nodes are known to compress, its buffers stay as they are.
     if (leads_ && call_.arena)

@@ -21,6 +21,7 @@ class Node {
   struct Note {
     std::uint64_t count = 0, layout = 0;  // of the call that it is in
     std::uint32_t sequence = 0;
+    Dtype dtype = Dtype::f32;                  // the caller's
     std::uint8_t flags = 0;                    // WireFlag
     DelayNote delay;                           // CallBuffers'
     int device = -1;                           // where its values lie (Backend::device)

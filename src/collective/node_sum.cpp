@@ -85,6 +85,7 @@ class NodeSum final : public Exchange {
     mine.count = part_.count;
     mine.layout = part_.layout->digest();
     mine.sequence = call_.sequence;
+    mine.dtype = part_.dtype;
     mine.flags = call_.flags;
     const float* const in = call_.flags ? nullptr : call_.in.floats();
     if (in && blocks_.blocks() > 0) blocks_.fill(0, in);
@@ -120,6 +121,10 @@ class NodeSum final : public Exchange {
       const Node::Note &its = notes[r], &first = notes[0];
       if (its.sequence != first.sequence)
         return say([&] { return differing("the call number", its.sequence, first.sequence, kOnFirst); });
+      if (its.dtype != first.dtype)
+        return say([&] {
+          return differing("the element type", std::string(name_of(its.dtype)), name_of(first.dtype), kOnFirst);
+        });
       if (its.count != first.count)
         return say([&] { return differing("the element count", its.count, first.count, kOnFirst); });
       if (its.layout != first.layout) return say([] { return other_tensors(kOnFirst); });

@@ -29,7 +29,7 @@ std::string algorithm_of(Algorithm id) {
 // What a program gives comes first: codec, algorithm and how long chunks are follow from it.
 std::string other_call(const Header& mine, const Header& got, const char* where) {
   const auto named = [&](const char* what, const std::string& its, const std::string& first) {
-    return std::string(what) + " is " + its + ", " + where + " " + first;
+    return differing(what, its, first, where);
   };
   const auto other_count = [&] {
     return named("the element count", std::to_string(got.count) + " (in chunk " + std::to_string(got.chunk) + ")",
@@ -51,8 +51,12 @@ std::string other_call(const Header& mine, const Header& got, const char* where)
 
 }  // namespace
 
+std::string differing(const char* what, const std::string& its, const std::string& mine, const char* where) {
+  return std::string(what) + " is " + its + ", " + where + " " + mine;
+}
+
 std::string differing(const char* what, std::uint64_t its, std::uint64_t mine, const char* where) {
-  return std::string(what) + " is " + std::to_string(its) + ", " + where + " " + std::to_string(mine);
+  return differing(what, std::to_string(its), std::to_string(mine), where);
 }
 
 std::string other_tensors(const char* where) {

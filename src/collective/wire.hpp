@@ -61,6 +61,7 @@ static_assert(sizeof(Header) == 64);
 // nothing does. Flags, body size, hash and times are the sender's own; everything else must be equal on all ranks.
 // where: `mine` is from, as in "the codec is fp16, here 3lc".
 std::string disagreement(const Header& mine, const Header& got, const char* where = "here");
+std::string differing(const char* what, const std::string& its, const std::string& mine, const char* where);
 std::string differing(const char* what, std::uint64_t its, std::uint64_t mine, const char* where);
 std::string other_tensors(const char* where);
 
