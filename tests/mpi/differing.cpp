@@ -2,6 +2,8 @@
 // counted until then. CRIMP_FAULT=slow_link on all ranks, so that no clock decides.
 //
 //   differing              calls of one codec or by one algorithm
+//   differing nodes        ranks of each node, by CRIMP_ALGORITHM=hierarchical: all leaders know of it
+//   differing types        as many elements, of another type
 //   differing measuring    one rank measures what the others know; CRIMP_NODE_SIZE=1: what a node adds has no headers
 #include "check.hpp"
 #include "crimp/crimp.h"
@@ -78,16 +80,38 @@ void parts() {
   alike(two);
 }
 
+void nodes() {
+  const Call longer{"a", kCount + 1000}, call{"a"};
+  alike(call);
+  std::vector<float> x;
+  check::refused("rank", reduce(rank % 2 == 0 ? longer : call, x));
+  alike(call, 3);
+}
+
+void types() {
+  const Call call{"a"};
+  alike(call);
+  std::vector<float> x;
+  std::vector<double> y(kCount, 1);
+  const crimp_segment tensor{"a", kCount};
+  check::refused("rank", rank == size - 1 ? crimp_allreduce(MPI_IN_PLACE, y.data(), y.size(), CRIMP_FLOAT64,
+                                                            MPI_COMM_WORLD, &tensor, 1)
+                                          : reduce(call, x));
+  alike(call, 3);
+}
+
 }  // namespace
 
-int main(int argc, char**) {
+int main(int argc, char** argv) {
   setenv("CRIMP_RULES", "a=fp16; b=natural; c=bf16:memory=residual", 1);
   setenv("CRIMP_LADDER", "bf16; fp16", 1);
   check::begin();
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  if (argc > 1) {
-    measuring();
-  } else {
+  const std::string what = argc > 1 ? argv[1] : "";
+  if (what == "measuring") measuring();
+  else if (what == "nodes") nodes();
+  else if (what == "types") types();
+  else {
     codecs();
     levels();
     parts();
