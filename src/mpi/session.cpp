@@ -274,11 +274,13 @@ void Session::say_what_it_took(const CallEnd& end) {
 
 // Once a reason: the rows of a grid of ranks are all alike, and so are communicators one after another.
 void Session::say_what_carries(const Choice& choice, const ChoiceQuery& query) const {
+  static std::array<std::atomic<const char*>, 8> told{};  // Choice::why are literals
+  const auto has_told = [&](const auto& one) { return one.load(std::memory_order_relaxed) == choice.why; };
+  if (rank_ != 0 || std::any_of(told.begin(), told.end(), has_told)) return;
   int world = 0;
   PMPI_Comm_size(MPI_COMM_WORLD, &world);
   const bool has_first = std::find(world_ranks_.begin(), world_ranks_.end(), 0) != world_ranks_.end();
-  if (rank_ != 0 || (!has_first && size_ < (world + 1) / 2)) return;
-  static std::array<std::atomic<const char*>, 8> told{};  // Choice::why are literals
+  if (!has_first && size_ < (world + 1) / 2) return;
   const char* none = nullptr;
   for (auto& one : told) {
     if (one.compare_exchange_strong(none, choice.why)) break;
