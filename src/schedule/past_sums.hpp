@@ -53,8 +53,8 @@ class PastSums {
   enum class Whose { several, one, gradient };
   // Whether one of the key's continues in the values that a call is to sum. They have the sum's direction: but for a
   // hundredth of their square, and are not again what this rank gave to it; or in part, and the sums before tell them
-  // from gradients (Whose::one: or are too few yet). Or they are zero where what this
-  // rank gave was zero, and the sum was this rank's alone elsewhere.
+  // from gradients (Whose::one: or are too few yet). Or they are zero where what this rank gave was zero, and the sum
+  // was this rank's alone elsewhere.
   Answer continue_in(std::uint64_t key, const Sample& values, Whose whose = Whose::several) noexcept;
   // In place of that, of a key that only one tensor has: true where nobody need look, which is so behind the first
   // kAllOfOne calls for kEvery - 2 of kEvery.
